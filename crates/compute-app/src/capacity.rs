@@ -192,5 +192,6 @@ pub(crate) fn spec_of(flavor: FlavorOf) -> Spec {
         creator: Creator::default(),
         image_numbers: ImageNumbers::default(),
         dynamic_vendordata: false,
+        files: Vec::new(),
     }
 }

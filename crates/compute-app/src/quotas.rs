@@ -2,6 +2,7 @@
 //! the previous one.
 
 use kilonova_compute_db::quotas::{self as rows, Limits};
+use kilonova_node_api::InjectedFile;
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::{Context, Refusal};
 
@@ -73,39 +74,69 @@ pub fn both_of(tx: &mut Tx<'_>, asked: Asked) -> Result<(Limits, Limits), Error>
     Ok((limits, levels.user))
 }
 
-/// The limits on metadata items that apply to a caller, not read yet.
+/// The limits on the metadata and the files of a request that apply to a caller, not read yet.
 #[must_use = "a request may exceed a limit"]
-pub struct AskedMetadataItems(Asked);
+pub struct AskedRequestLimits(Asked);
 
-/// Asks for the caller's limits on metadata items, so that other statements can share their round
-/// trip. As upstream, they are those of the caller's project, not of the server's.
-pub fn ask_metadata_items(tx: &mut Tx<'_>, context: &Context) -> Result<AskedMetadataItems, Error> {
+/// Asks for the caller's limits on a request, so that other statements can share their round trip.
+/// As upstream, they are those of the caller's project, not of the server's.
+pub fn ask_request_limits(tx: &mut Tx<'_>, context: &Context) -> Result<AskedRequestLimits, Error> {
     let asked = ask_both(tx, &context.project_id, Some(&context.user_id))?;
-    Ok(AskedMetadataItems(asked))
+    Ok(AskedRequestLimits(asked))
 }
 
-impl AskedMetadataItems {
-    /// The limit that so many items exceed, if any: the project's, or the user's in it.
-    pub fn exceeded(self, tx: &mut Tx<'_>, items: usize) -> Result<Option<i64>, Error> {
-        let (project, own) = both_of(tx, self.0)?;
-        let items = i64::try_from(items).unwrap_or(i64::MAX);
-        let mut limits = [project, own].into_iter().filter_map(|level| {
-            let limit = level.get("metadata_items").copied();
-            limit.filter(|limit| *limit >= 0)
-        });
-        Ok(limits.find(|limit| items > *limit))
+impl AskedRequestLimits {
+    fn read(self, tx: &mut Tx<'_>) -> Result<RequestLimits, Error> {
+        let (project, user) = both_of(tx, self.0)?;
+        Ok(RequestLimits([project, user]))
     }
 
-    /// Refuses more metadata items for a server than the limits allow. (Upstream:
-    /// `_check_metadata_properties_quota` in `nova/compute/api.py`.) 403 naming the limit.
-    pub fn check(self, tx: &mut Tx<'_>, items: usize) -> Result<(), Error> {
-        match self.exceeded(tx, items)? {
-            Some(limit) => {
-                Err(Refusal::forbidden(format!("Maximum number of metadata items exceeds {limit}"))
-                    .into())
-            }
-            None => Ok(()),
+    /// The limit that so many metadata items exceed, if any.
+    pub fn exceeded(self, tx: &mut Tx<'_>, items: usize) -> Result<Option<i64>, Error> {
+        Ok(self.read(tx)?.exceeded("metadata_items", items))
+    }
+
+    /// Refuses more metadata items, or more or larger files, than the limits allow
+    /// (`_check_metadata_properties_quota` and `_check_injected_file_quota` in
+    /// `nova/compute/api.py`). As upstream, a content counts as the client sent it, in base64. 403
+    /// naming the limit.
+    pub fn check(self, tx: &mut Tx<'_>, items: usize, files: &[InjectedFile]) -> Result<(), Error> {
+        let limits = self.read(tx)?;
+        let longest =
+            |length: fn(&InjectedFile) -> usize| files.iter().map(length).max().unwrap_or_default();
+        if let Some(limit) = limits.exceeded("metadata_items", items) {
+            let why = format!("Maximum number of metadata items exceeds {limit}");
+            return Err(Refusal::forbidden(why).into());
         }
+        if limits.exceeded("injected_files", files.len()).is_some() {
+            return Err(Refusal::forbidden("Personality file limit exceeded").into());
+        }
+        for (resource, amount, part) in [
+            ("injected_file_path_bytes", longest(|file| file.path.chars().count()), "path"),
+            (
+                "injected_file_content_bytes",
+                longest(|file| file.contents.chars().count()),
+                "content",
+            ),
+        ] {
+            if let Some(limit) = limits.exceeded(resource, amount) {
+                let why = format!("Personality file {part} exceeds maximum {limit}");
+                return Err(Refusal::forbidden(why).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The limits of a project, and those of the user in it.
+struct RequestLimits([Limits; 2]);
+
+impl RequestLimits {
+    /// The limit of a resource that this amount exceeds, if any: the project's, or the user's in it.
+    fn exceeded(&self, resource: &str, amount: usize) -> Option<i64> {
+        let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+        let mut limits = self.0.iter().filter_map(|level| level.get(resource).copied());
+        limits.find(|limit| *limit >= 0 && amount > *limit)
     }
 }
 

@@ -125,11 +125,12 @@ pub fn integer(least: i64) -> Value {
     json!({"type": ["integer", "string"], "pattern": pattern, "minimum": least, "maximum": MAX_INT})
 }
 
-/// A file to put into a guest.
+/// A file to put into a guest. Upstream's schema requires neither field, and a file without one is a 500.
 pub fn file() -> Value {
     json!({
         "type": "object",
         "properties": {"path": {"type": "string"}, "contents": {"type": "string"}},
+        "required": ["path", "contents"],
         "additionalProperties": false,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_ids::{ImageId, ServerId};
-use kilonova_node_api::{Boot, Bus, DomainConfig, GuestMetadata, Interface, Machine};
+use kilonova_node_api::{Boot, Bus, DomainConfig, GuestMetadata, InjectedFile, Interface, Machine};
 use serde_json::{Map, Value};
 
 use crate::path::{self, Answer};
@@ -22,7 +22,7 @@ pub struct Document {
     pub name: String,
     /// Its host name, with the domain ([`hostname`]).
     pub hostname: String,
-    /// The metadata that the control plane has resolved. `hostname` and `user_data` in it are not used.
+    /// The metadata that the control plane has resolved. `hostname`, `user_data` and `files` in it are not used.
     pub guest: GuestMetadata,
     /// The user data, decoded.
     pub user_data: Option<Vec<u8>>,
@@ -115,7 +115,7 @@ impl Document {
             security_groups: config.guest.security_groups.clone(),
             block_devices: Self::block_devices(&config.boot, &config.machine, &volumes),
             vendordata,
-            guest: config.guest.clone(),
+            guest: GuestMetadata { files: Vec::new(), ..config.guest.clone() },
         })
     }
 
@@ -134,11 +134,24 @@ impl Document {
         path::lookup(self, path, seed, today, address)
     }
 
-    /// The files of the config drive with their contents. `seed` is as in [`Document::lookup`].
-    pub fn drive(&self, seed: &str) -> Vec<(String, Vec<u8>)> {
-        let mut files = openstack::files(self, seed);
+    /// The files of the config drive with their contents. `seed` is as in [`Document::lookup`]. Only the config drive has
+    /// the `injected` files: as upstream, the metadata service serves neither their contents nor their list
+    /// (`InstanceMetadata` in `nova/api/metadata/base.py`).
+    ///
+    /// # Errors
+    /// The decoder's error if the content of an injected file is not base64.
+    pub fn drive(
+        &self,
+        injected: &[InjectedFile],
+        seed: &str,
+    ) -> Result<Vec<(String, Vec<u8>)>, base64::DecodeError> {
+        let mut files = openstack::files(self, injected, seed);
         files.extend(ec2::files(self));
-        files
+        for (number, file) in injected.iter().enumerate() {
+            let name = format!("openstack/{}", openstack::content(number));
+            files.push((name, BASE64_STANDARD.decode(&file.contents)?));
+        }
+        Ok(files)
     }
 
     /// The disks of a guest by their EC2 role, volumes in the order of their names (`instance_block_mapping`

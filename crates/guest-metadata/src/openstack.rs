@@ -1,5 +1,6 @@
 //! The metadata in the OpenStack format, in each of its versions.
 
+use kilonova_node_api::InjectedFile;
 use serde_json::{Map, Value, json};
 
 use crate::path::{Answer, LATEST};
@@ -51,6 +52,11 @@ pub(crate) fn versions(today: &str) -> Answer {
     Answer::text(lines.join("\n"))
 }
 
+/// The path of the content of an injected file below `openstack`.
+pub(crate) fn content(number: usize) -> String {
+    format!("content/{number:04}")
+}
+
 pub(crate) fn lookup(
     document: &Document,
     version: &str,
@@ -63,7 +69,7 @@ pub(crate) fn lookup(
     let version = Version(version);
     match *rest {
         [] => Some(Answer::text(names(document, version).join("\n"))),
-        [META_DATA] => Some(Answer::json(&meta_data(document, version, seed))),
+        [META_DATA] => Some(Answer::json(&meta_data(document, &[], version, seed))),
         [USER_DATA] => document.user_data.clone().map(Answer::text),
         [PASSWORD] => version.knows(GRIZZLY).then_some(Answer::Password),
         [VENDOR_DATA] if version.knows(HAVANA) => {
@@ -93,11 +99,21 @@ fn names(document: &Document, version: Version<'_>) -> Vec<&'static str> {
     all.into_iter().filter_map(|(name, has)| has.then_some(name)).collect()
 }
 
-pub(crate) fn files(document: &Document, seed: &str) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files(
+    document: &Document,
+    injected: &[InjectedFile],
+    seed: &str,
+) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     for name in VERSIONS.into_iter().chain([LATEST]) {
         for file in names(document, Version(name)) {
-            if let Some(Answer::Body(_, content)) = lookup(document, name, &[file], seed) {
+            let found = match file {
+                META_DATA => {
+                    Some(Answer::json(&meta_data(document, injected, Version(name), seed)))
+                }
+                _ => lookup(document, name, &[file], seed),
+            };
+            if let Some(Answer::Body(_, content)) = found {
                 files.push((format!("openstack/{name}/{file}"), content));
             }
         }
@@ -105,13 +121,22 @@ pub(crate) fn files(document: &Document, seed: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn meta_data(document: &Document, version: Version<'_>, seed: &str) -> Value {
+fn meta_data(
+    document: &Document,
+    injected: &[InjectedFile],
+    version: Version<'_>,
+    seed: &str,
+) -> Value {
     let guest = &document.guest;
     let mut data = Map::new();
     let mut say = |key: &str, value: Value| data.insert(key.to_owned(), value);
     say("uuid", json!(document.server));
     if !guest.metadata.is_empty() {
         say("meta", json!(guest.metadata));
+    }
+    if !injected.is_empty() {
+        let file = |(number, file): (usize, &InjectedFile)| json!({"path": file.path, "content_path": format!("/{}", content(number))});
+        say("files", injected.iter().enumerate().map(file).collect());
     }
     if !guest.keys.is_empty() {
         let public: Map<String, Value> =

@@ -54,6 +54,24 @@ pub struct GuestMetadata {
     /// from the control plane.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_vendordata: bool,
+    /// The files of the request that created or rebuilt the server. Only the config drive contains them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub files: Vec<InjectedFile>,
+}
+
+/// A file that a request gives to a guest.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InjectedFile {
+    /// The path in the guest where its owner expects the file.
+    pub path: String,
+    /// The content, in base64.
+    pub contents: String,
+}
+
+impl std::fmt::Debug for InjectedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InjectedFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// The numbers of images in their EC2 names, such as `ami-0000002a`.

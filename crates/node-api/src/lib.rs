@@ -48,8 +48,8 @@ pub use filter::{
     PortFilter, Prefix, Remote,
 };
 pub use guest::{
-    GuestMetadata, ImageNumbers, Key, PasswordAnswer, PasswordRequest, VendordataAnswer,
-    VendordataRequest,
+    GuestMetadata, ImageNumbers, InjectedFile, Key, PasswordAnswer, PasswordRequest,
+    VendordataAnswer, VendordataRequest,
 };
 pub use interface::{Address, Interface, MacvtapMode, OVS_HYBRID_PLUG, Vif, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};

@@ -160,6 +160,7 @@ fn a_document_keeps_its_names() {
             "launch_index": 1, "reservation": "r-1", "flavor": "m1",
             "images": {"machine": 1, "kernel": 2, "ramdisk": 3}, "dedicated_cpus": [0, 2],
             "security_groups": ["default"], "dynamic_vendordata": true,
+            "files": [{"path": "/etc/motd", "contents": "eA=="}],
         },
         "power": "as_is", "starts_paused": true, "existing": true,
         "verb": [OTHER, {"snapshot": {"image": OTHER}}],

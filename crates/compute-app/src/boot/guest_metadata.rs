@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_ids::HostName;
-use kilonova_node_api::GuestMetadata;
+use kilonova_node_api::{GuestMetadata, InjectedFile};
 use kilonova_store::Tx;
 
 use crate::{Compute, Error, numa, ports, user_data};
@@ -56,8 +56,14 @@ impl<'a> GuestSource<'a> {
             dedicated_cpus: dedicated_cpus(spec, &spec.flavor),
             security_groups: Vec::new(),
             dynamic_vendordata: spec.dynamic_vendordata,
+            files: spec.files.iter().map(plain).collect(),
         }
     }
+}
+
+/// The file for a host, which reads base64 without line breaks.
+fn plain(file: &InjectedFile) -> InjectedFile {
+    InjectedFile { path: file.path.clone(), contents: user_data::plain(&file.contents) }
 }
 
 /// The dedicated vCPUs of a server with this flavor (`_get_instance_dedicated_cpus` in

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, ServerId};
-use kilonova_node_api::{Desired, Power};
+use kilonova_node_api::{Desired, GuestMetadata, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -169,6 +169,8 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     for (host, mut domain) in present {
         let now = compute.networks.interfaces(tx, server, &host)?;
         let guest = boot::guest_metadata_with(compute, &row, Some(&host), groups.clone());
+        // The files belong to the config drive that the host has, or is creating.
+        let guest = GuestMetadata { files: domain.config.guest.files.clone(), ..guest };
         let is_current = domain.config.guest == guest && domain.config.display_name == row.name;
         if domain.config.interfaces == now {
             if is_current {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId, ServerId};
-use kilonova_node_api::{ImageNumbers, Key};
+use kilonova_node_api::{ImageNumbers, InjectedFile, Key};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -317,6 +317,10 @@ pub struct Spec {
     /// True if the operator had configured vendor data services when it was created or rebuilt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic_vendordata: bool,
+    /// The files of the request that created it or, if it was rebuilt, of that request, as the client sent them. Hosts get
+    /// them for these two only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<InjectedFile>,
 }
 
 /// The requested sizes of a server's ephemeral disk and swap disk. `None` means the flavor's size, which is also the

@@ -2,10 +2,13 @@
 //! metadata for the guest.
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Bus, Firmware, Key, Medium, SecureBoot, Topology};
+use kilonova_node_api::{
+    Bus, Firmware, GuestMetadata, InjectedFile, Key, Medium, SecureBoot, Topology,
+};
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, RunningCloud, hosts, wait_until};
+use crate::servers::metadata_service::Proxy;
 use crate::servers::networks::active_server_with_networks;
 use crate::servers::resize::{admin, confirm_resize};
 
@@ -387,5 +390,109 @@ async fn a_rebuild_takes_a_key_pair_of_its_caller() {
         let keys = definition(&running, &id).await.config.guest.keys;
         assert_eq!(keys, [Key { name: "eves".into(), kind: "ssh".into(), public_key: KEY.into() }]);
         cloud.teardown(&running, "rebuilt").await;
+    }
+}
+
+fn file(path: &str, contents: &str) -> InjectedFile {
+    InjectedFile { path: path.into(), contents: contents.into() }
+}
+
+/// The metadata of the guest on a host.
+async fn guest_on(running: &RunningCloud, host: &str, id: &str) -> GuestMetadata {
+    definition_on(running, host, id).await.config.guest
+}
+
+/// Files reach the hosts as in upstream: only the request that creates or rebuilds a server has them.
+#[tokio::test]
+async fn the_files_of_a_request_are_for_its_config_drive() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["availability_zone"] = json!("nova:a");
+        let motd = json!([{"path": "/etc/motd", "contents": "SGVs\nbG8K\n"}]);
+        request["server"]["personality"] = motd;
+        running.admin("2.57", "POST /servers", request.clone()).await.refused(400, "personality");
+        let made = running.admin("2.56", "POST /servers", request).await.expect(202);
+        let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+        running.wait_for_status(&id, "ACTIVE").await;
+        let motd = [file("/etc/motd", "SGVsbG8K")];
+        assert_eq!(guest_on(&running, "a", &id).await.files, motd);
+
+        // A change of the server leaves the files in the host's document.
+        let rename = json!({"server": {"name": "two", "hostname": "two"}});
+        running.admin("2.90", &format!("PUT /servers/{id}"), rename).await.expect(200);
+        admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(guest_on(&running, "a", &id).await.files, motd);
+
+        // A rebuild replaces the files, and without files removes them.
+        let issue = json!([{"path": "/etc/issue", "contents": ""}]);
+        let rebuild = json!({"rebuild": {"imageRef": cloud.image, "personality": issue}});
+        admin(&running, "2.1", &id, rebuild.clone()).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(guest_on(&running, "a", &id).await.files, [file("/etc/issue", "")]);
+        let without = json!({"rebuild": {"imageRef": cloud.image}});
+        admin(&running, "2.90", &id, without).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(guest_on(&running, "a", &id).await.files, []);
+
+        // Another host that creates a config drive gets none.
+        admin(&running, "2.56", &id, rebuild.clone()).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        admin(&running, "2.90", &id, json!({"shelve": null})).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        admin(&running, "2.91", &id, json!({"unshelve": {"host": "a"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(guest_on(&running, "a", &id).await.files, []);
+        admin(&running, "2.56", &id, rebuild).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.force_down("a", true).await;
+        admin(&running, "2.94", &id, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        let evacuated = guest_on(&running, "b", &id).await;
+        assert_eq!((evacuated.files, evacuated.hostname.as_str()), (Vec::new(), "two"));
+        cloud.audit("at the end").await;
+    }
+}
+
+/// The limits and their order are upstream's (`_check_injected_file_quota` in `nova/compute/api.py`).
+#[tokio::test]
+async fn the_files_of_a_request_are_limited() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let create = async |files: Value| -> Answer {
+            let mut request = running.boot_request(&cloud, "two", "plain");
+            request["server"]["personality"] = files;
+            running.call(ANN, "2.56", "POST /servers", Some(request)).await
+        };
+        let rebuild = async |files: Value| -> Answer {
+            let body = json!({"rebuild": {"imageRef": cloud.image, "personality": files}});
+            running.call(ANN, "2.56", &format!("POST /servers/{id}/action"), Some(body)).await
+        };
+        let one = |path: &str, contents: &str| json!([{"path": path, "contents": contents}]);
+        let (long, large) = ("x".repeat(256), "AAAA".repeat(2561));
+        let many = vec![json!({"path": "/a", "contents": ""}); 6];
+        for (files, status, part) in [
+            (json!(many), 403, "Personality file limit exceeded"),
+            (one(&long, &large), 403, "Personality file path exceeds maximum 255"),
+            (one("/a", &large), 403, "Personality file content exceeds maximum 10240"),
+            (one("/a", "eA="), 400, "field/attribute contents. It is not base64."),
+            (one("/a", &"AAAA".repeat(30_000)), 400, "at most 114688 bytes"),
+            (json!([{"path": "/a"}]), 400, "'contents' is a required property"),
+            (json!([{"path": 1, "contents": ""}]), 400, "field/attribute path"),
+        ] {
+            create(files.clone()).await.refused(status, part);
+            rebuild(files).await.refused(status, part);
+        }
+        let quota = json!({"quota_set": {"injected_files": 1, "injected_file_path_bytes": -1}});
+        running.admin("2.56", "PUT /os-quota-sets/red", quota).await.expect(200);
+        create(json!(many[..2])).await.refused(403, "Personality file limit exceeded");
+        rebuild(one(&long, "eA==")).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(guest_on(&running, "a", &id).await.files, [file(&long, "eA==")]);
+        // The metadata service has no files.
+        let proxy = Proxy::of(&running);
+        assert_eq!(proxy.meta_data(&id).await.get("files"), None);
+        assert_eq!(proxy.get(&id, "/openstack/content/0000").await.status, 404);
+        cloud.teardown(&running, "limited").await;
     }
 }

@@ -265,8 +265,18 @@ async fn a_rebuild_refuses_what_would_have_no_effect() {
         let id = running.active_server(&cloud, "one", "plain").await;
         let path = format!("POST /servers/{id}/action");
         for (version, field, value, part) in [
-            ("2.56", "personality", json!([{"path": "/a", "contents": "eA=="}]), "not injected"),
-            ("2.56", "personality", json!([{"path": "/a", "(": "x"}]), "Additional properties"),
+            (
+                "2.56",
+                "personality",
+                json!([{"path": "/a", "contents": "eA==", "(": "x"}]),
+                "Additional properties",
+            ),
+            (
+                "2.57",
+                "personality",
+                json!([{"path": "/a", "contents": "eA=="}]),
+                "Additional properties",
+            ),
             ("2.63", "trusted_image_certificates", json!(["a"]), "not checked"),
         ] {
             let body = json!({"rebuild": {"imageRef": cloud.image, field: value}});

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   openstack/{latest,2012-08-10,…}/  meta_data.json user_data vendor_data.json network_data.json …
+//!   openstack/content/                0000 0001 …
 //!   ec2/{latest,2009-04-04}/          meta-data.json user-data
 //! ```
 //!
@@ -71,7 +72,10 @@ fn files(
         let server = definition.server;
         Error::ConfigDrive(format!("the user data of {server} is not base64: {error}"))
     })?;
-    Ok(document.drive(seed))
+    document.drive(&definition.config.guest.files, seed).map_err(|error| {
+        let server = definition.server;
+        Error::ConfigDrive(format!("a file of {server} is not base64: {error}"))
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Boot, Domain, DomainConfig, GuestMetadata, Key, Machine, Power};
+use kilonova_node_api::{
+    Boot, Domain, DomainConfig, GuestMetadata, InjectedFile, Key, Machine, Power,
+};
 use serde_json::{Map, Value, json};
 
 use kilonova_guest_metadata::hostname;
@@ -112,6 +114,31 @@ fn the_drive_has_the_names_of_the_security_groups() {
     let files = files_of(&definition);
     let data = read(&files, "ec2/latest/meta-data.json");
     assert_eq!(data["security-groups"], json!(["web", "default"]));
+}
+
+/// The paths are upstream's (`InstanceMetadata` and `metadata_for_config_drive` in `nova/api/metadata/base.py`).
+#[test]
+fn injected_files_are_on_the_drive_and_listed() {
+    let mut definition = definition();
+    let file =
+        |path: &str, contents: &str| InjectedFile { path: path.into(), contents: contents.into() };
+    definition.config.guest.files = vec![file("/etc/motd", "SGVsbG8K"), file("../../x", "")];
+    let files = files_of(&definition);
+    assert_eq!(files["openstack/content/0000"], b"Hello\n");
+    assert_eq!(files["openstack/content/0001"], b"");
+    for version in ["2012-08-10", "2025-04-04", "latest"] {
+        let data = read(&files, &format!("openstack/{version}/meta_data.json"));
+        let listed = json!([
+            {"path": "/etc/motd", "content_path": "/content/0000"},
+            {"path": "../../x", "content_path": "/content/0001"},
+        ]);
+        assert_eq!(data["files"], listed, "{version}");
+    }
+    assert!(!format!("{definition:?}").contains("SGVsbG8K"), "contents are not logged");
+    definition.config.guest.files = vec![file("/a", "not base64!")];
+    let invalid = super::files(&definition, &DisksConfig::default(), Vendordata::default(), "")
+        .expect_err("the content is invalid");
+    assert!(invalid.to_string().contains("is not base64"), "{invalid}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use kilonova_disks::Format;
 use kilonova_hypervisor::FoundDisks;
 use kilonova_ids::{ImageId, OperationId};
-use kilonova_node_api::{Machine, Rescue};
+use kilonova_node_api::{InjectedFile, Machine, Rescue};
 
 use super::host::{Host, guest, have, info, names, rebuilt, seen, write};
 
@@ -309,6 +309,8 @@ async fn a_config_drive_is_a_readable_iso_image() {
     let answers = serde_json::from_str(r#"{"ipam": {"zone": "a"}}"#).expect("the text is JSON");
     *host.table.vendordata.lock().expect("the lock is not poisoned") = Some(answers);
     want.config.guest.user_data = Some("aGVsbG8K".into());
+    let motd = InjectedFile { path: "/etc/motd".into(), contents: "SGVsbG8K".into() };
+    want.config.guest.files = vec![motd];
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let disc = volumes.config.expect("the guest has a config drive");
@@ -323,6 +325,7 @@ async fn a_config_drive_is_a_readable_iso_image() {
     assert_eq!(notified["uuid"], want.server.to_string());
     assert_eq!(notified["hostname"], "one.novalocal");
     assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
+    assert_eq!(isoinfo(&["-J", "-x", "/openstack/content/0000"]), "Hello\n");
     let vendordata = isoinfo(&["-R", "-x", "/openstack/latest/vendor_data2.json"]);
     assert_eq!(vendordata, r#"{"ipam":{"zone":"a"},"static":{}}"#);
     assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");

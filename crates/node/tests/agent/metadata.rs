@@ -9,8 +9,8 @@ use kilonova_node::{
     NetworkFailures, NetworkFuture, Node, ResumeFuture,
 };
 use kilonova_node_api::{
-    Address, Desired, Domain, FilterGroup, Filters, GuestMetadata, Interface, Key, Outcome,
-    PortFilter,
+    Address, Desired, Domain, FilterGroup, Filters, GuestMetadata, InjectedFile, Interface, Key,
+    Outcome, PortFilter,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -135,6 +135,7 @@ fn asker(name: &str, interface: Interface) -> Domain {
             public_key: "ssh-ed25519 A".into(),
         }],
         user_data: Some("I2Nsb3VkLWNvbmZpZwo=".into()),
+        files: vec![InjectedFile { path: "/etc/motd".into(), contents: "SGVsbG8K".into() }],
         ..GuestMetadata::default()
     };
     domain
@@ -166,6 +167,8 @@ async fn a_guest_gets_its_own_data_by_its_address() {
     assert_eq!(get("/latest/meta-data/local-ipv4").await, (200, "10.0.0.2".into()));
     assert_eq!(get("/latest/meta-data/public-keys/0/openssh-key").await.1, "ssh-ed25519 A");
     assert_eq!(get("/openstack/1999-01-01").await.0, 404);
+    assert_eq!(data.get("files"), None, "files are on the config drive only");
+    assert_eq!(get("/openstack/content/0000").await.0, 404);
 
     for (network, from) in [
         (near, "10.0.0.3"),

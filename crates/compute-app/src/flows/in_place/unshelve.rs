@@ -138,7 +138,9 @@ fn place(
     let state = UnshelveState { chosen: Some(place.how), ..state.clone() };
     journal::advance(tx, open, &Operation::Unshelve(Unshelve::Spawn(state)), now)?;
     let image = resting::image(tx, server.id)?.or(server.spec.image);
-    let spec = Spec { image, ..server.spec.clone() };
+    // As upstream, the new config drive has none of the files of the boot (`_unshelve_instance` in
+    // `nova/compute/manager.py`).
+    let spec = Spec { image, files: Vec::new(), ..server.spec.clone() };
     let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let zone = compute.zone_of(Some(&place.host));
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };

@@ -73,14 +73,14 @@ async fn change(
         .store
         .write(move |tx| {
             // Deleting an item is allowed even if a lowered limit is exceeded.
-            let limit = (action == UPDATE).then(|| quotas::ask_metadata_items(tx, &context));
+            let limit = (action == UPDATE).then(|| quotas::ask_request_limits(tx, &context));
             let limit = limit.transpose()?;
             let server = super::find::find(tx, &context, &id)?;
             let mut metadata = server.metadata.clone();
             change(&mut metadata)?;
             states::allow_as(&context, &server, ServerAction::ChangeMetadata, action)?;
             if let Some(limit) = limit {
-                limit.check(tx, metadata.len())?;
+                limit.check(tx, metadata.len(), &[])?;
             }
             servers::set_metadata(tx, server.id, &metadata, time::now())?;
             if metadata != server.metadata {

@@ -15,6 +15,7 @@ mod list;
 pub(super) mod metadata;
 mod migrations;
 mod password;
+mod personality;
 mod ports_view;
 mod schema;
 mod shares;

@@ -69,16 +69,11 @@ fn check_hints(field: &str, hints: &Value) -> Result<(), Refusal> {
 /// # Errors
 /// 400 naming the field.
 pub(super) fn check_effect(server: &Value) -> Result<(), Refusal> {
-    let unsupported = |field: &str, why: &str| {
-        Err(Refusal::bad_request(format!(
-            "Invalid input for field/attribute {field}. {why} Leave it out."
-        )))
-    };
-    if server["personality"].as_array().is_some_and(|files| !files.is_empty()) {
-        return unsupported("personality", "Files are not injected into guests; use user_data.");
-    }
     if server["trusted_image_certificates"].is_array() {
-        return unsupported("trusted_image_certificates", "Signatures of images are not checked.");
+        return Err(Refusal::bad_request(
+            "Invalid input for field/attribute trusted_image_certificates. Signatures of images are not checked. Leave it \
+             out.",
+        ));
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ async fn check_limit(request: &ActionRequest, items: usize) -> Result<(), Refusa
     let store = request.compute.store.clone();
     let exceeded = store
         .read(move |tx| {
-            let limit = quotas::ask_metadata_items(tx, &request.context)?;
+            let limit = quotas::ask_request_limits(tx, &request.context)?;
             find::find(tx, &request.caller, &request.id)?;
             Ok::<_, Error>(limit.exceeded(tx, items)?.is_some())
         })

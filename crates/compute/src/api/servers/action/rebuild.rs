@@ -21,6 +21,7 @@ use kilonova_compute_app::{
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ImageId, parse_uuid_like};
+use kilonova_node_api::InjectedFile;
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -29,7 +30,7 @@ use serde_json::{Value, json};
 use super::super::schema::check_effect;
 use super::super::show::without_extensions;
 use super::super::view::{Detail, Progresses, ViewContext, Visibility};
-use super::super::{create, metadata};
+use super::super::{create, metadata, personality};
 use super::ActionRequest;
 use crate::api::input;
 
@@ -43,6 +44,8 @@ struct RebuildServer {
     metadata: Option<BTreeMap<String, String>>,
     /// Base64, as sent.
     user_data: Option<Option<String>>,
+    /// The files for the config drive, as sent. They replace earlier ones in any case, as upstream.
+    files: Vec<InjectedFile>,
     /// The host name inside the guest.
     hostname: Option<String>,
     /// `accessIPv4` and `accessIPv6` in canonical form.
@@ -152,6 +155,7 @@ impl RebuildServer {
             caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
         }
         check_effect(argument)?;
+        let files = personality::read(argument)?;
         let metadata = argument.get("metadata").map(metadata::parse).transpose()?;
         Ok(Self {
             image,
@@ -160,6 +164,7 @@ impl RebuildServer {
             key_name: nullable("key_name"),
             metadata,
             user_data: encoded,
+            files,
             hostname: string("hostname"),
             access: ["accessIPv4", "accessIPv6"]
                 .map(|key| string(key).map(input::canonical_address)),
@@ -185,6 +190,7 @@ fn apply(
         key_name,
         metadata,
         user_data,
+        files,
         hostname,
         access,
         disk_config,
@@ -193,8 +199,9 @@ fn apply(
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
     let (compute, context) = (&request.compute, &request.context);
-    if let Some(metadata) = metadata {
-        quotas::ask_metadata_items(tx, context)?.check(tx, metadata.len())?;
+    if metadata.is_some() || !files.is_empty() {
+        let items = metadata.as_ref().map_or(0, BTreeMap::len);
+        quotas::ask_request_limits(tx, context)?.check(tx, items, files)?;
     }
     let before = server.spec.image_properties.clone();
     let is_other_image = match root {
@@ -241,6 +248,7 @@ fn apply(
     if let Some(user_data) = user_data {
         server.spec.user_data.clone_from(user_data);
     }
+    server.spec.files.clone_from(files);
     if let Some(hostname) = hostname {
         server.spec.hostname.clone_from(hostname);
     }

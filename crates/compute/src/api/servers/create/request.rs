@@ -11,10 +11,11 @@ use kilonova_compute_app::volumes::{self, request::WantedDisks};
 use kilonova_compute_app::{Compute, microversions, user_data};
 use kilonova_compute_db::servers::SchedulerHints;
 use kilonova_ids::HostName;
+use kilonova_node_api::InjectedFile;
 use kilonova_wire::{Microversion, Refusal, text};
 use serde_json::Value;
 
-use super::super::{metadata, tags};
+use super::super::{metadata, personality, tags};
 use super::{generate_password, networks};
 use crate::api::input;
 
@@ -39,6 +40,8 @@ pub(super) struct CreateServer {
     pub tags: Vec<String>,
     /// Base64, as sent.
     pub user_data: Option<String>,
+    /// The files for the config drive, as sent.
+    pub files: Vec<InjectedFile>,
     /// The host name inside the guest.
     pub hostname: String,
     pub config_drive: bool,
@@ -92,6 +95,7 @@ impl CreateServer {
                 "Invalid input for field/attribute user_data. It is not base64.",
             ));
         }
+        let files = personality::read(server)?;
         let metadata = server.get("metadata").map(metadata::parse).transpose()?.unwrap_or_default();
         let destination = Destination::read(server, caller)?;
         let hostname = match string("hostname") {
@@ -115,6 +119,7 @@ impl CreateServer {
             metadata,
             tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),
             user_data: encoded,
+            files,
             hostname,
             config_drive: input::boolean(&server["config_drive"]),
             destination,

@@ -48,11 +48,11 @@ pub(super) fn resolve(
     let image = new.disks.image;
     names::expect(tx, compute, &new.flavor, image)?;
     compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
-    let has_metadata = !new.metadata.is_empty();
-    let limit = has_metadata.then(|| quotas::ask_metadata_items(tx, context)).transpose()?;
+    let is_limited = !new.metadata.is_empty() || !new.files.is_empty();
+    let limit = is_limited.then(|| quotas::ask_request_limits(tx, context)).transpose()?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
     if let Some(limit) = limit {
-        limit.check(tx, new.metadata.len())?;
+        limit.check(tx, new.metadata.len(), &new.files)?;
     }
     let image_properties = match (image, &disks.root) {
         (Some(image), _) if is_merged => {
@@ -131,6 +131,7 @@ pub(super) fn resolve(
             },
             image_numbers: ImageNumbers::default(),
             dynamic_vendordata: compute.vendordata.is_some(),
+            files: new.files.clone(),
         },
         metadata: new.metadata.clone(),
         tags: new.tags.clone(),
