@@ -178,18 +178,40 @@ fn apply(user: &mut User, fields: &Fields) -> Result<(), Error> {
     extras(&mut user.extra, fields, &KNOWN)
 }
 
-/// Keystone's user options. Passwords and inactive users do not expire here, so the options about
-/// expiry are stored without effect.
-const OPTIONS: [&str; 5] = [
+/// Keystone's user options that are true or false (`keystone/identity/backends/resource_options.py`). Passwords and
+/// inactive users do not expire here, so the options about expiry are stored without effect. `multi_factor_auth_enabled`
+/// has one only for users with rules, in Keystone too.
+const OPTIONS: [&str; 6] = [
     "ignore_change_password_upon_first_use",
     "ignore_password_expiry",
     "ignore_lockout_failure_attempts",
     "ignore_user_inactivity",
     "lock_password",
+    "multi_factor_auth_enabled",
 ];
 
+/// The methods that a login of the user must combine.
+const RULES: &str = "multi_factor_auth_rules";
+
+/// Applies the options of a request; null removes an option. Rules are refused: a login that ignored them would be less
+/// secure than the caller intends. An empty list has no rule.
 fn apply_options(stored: &mut Fields, options: &Fields) -> Result<(), Error> {
     for (key, value) in options {
+        if key == RULES {
+            match value {
+                Value::Null => drop(stored.remove(key)),
+                Value::Array(rules) if rules.is_empty() => {
+                    drop(stored.insert(key.clone(), value.clone()));
+                }
+                _ => {
+                    return Err(Error::Invalid(format!(
+                        "{key} must be null or an empty list: logins do not check rules for several methods, and a stored \
+                         rule would not protect the user."
+                    )));
+                }
+            }
+            continue;
+        }
         if !OPTIONS.contains(&key.as_str()) {
             return Err(Error::Invalid(format!(
                 "{} is not a supported option of a user.",

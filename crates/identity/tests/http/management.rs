@@ -296,6 +296,44 @@ async fn a_locked_password_is_changed_by_administrators_only() {
     }
 }
 
+/// Clients reset all options of a user at once (`keystone/identity/backends/resource_options.py`).
+#[tokio::test]
+async fn every_option_of_a_user_can_be_reset() {
+    for cloud in clouds().await {
+        let (_, user, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let path = format!("/v3/users/{user}");
+        let set = async |options: Value| {
+            let body = json!({"user": {"options": options}});
+            cloud.as_user(&admin, "PATCH", &path, body).await
+        };
+        let shown = set(json!({
+            "multi_factor_auth_rules": [], "multi_factor_auth_enabled": false, "lock_password": true,
+        }));
+        let stored = json!({
+            "multi_factor_auth_rules": [], "multi_factor_auth_enabled": false, "lock_password": true,
+        });
+        assert_eq!(shown.await.body["user"]["options"], stored);
+        for rules in [json!([["password", "totp"]]), json!([[]]), json!("password"), json!({})] {
+            let refused = set(json!({"multi_factor_auth_rules": rules})).await;
+            let message = refused.body["error"]["message"].as_str().unwrap();
+            assert_eq!(refused.status, 400, "{message}");
+            assert!(message.contains("must be null or an empty list"), "{message}");
+        }
+        assert_eq!(set(json!({"multi_factor_auth_enabled": "no"})).await.status, 400);
+        let shown = cloud.as_user(&admin, "GET", &path, Value::Null).await;
+        assert_eq!(shown.body["user"]["options"], stored, "a refusal changes nothing");
+        let reset = set(json!({
+            "ignore_change_password_upon_first_use": null, "ignore_password_expiry": null,
+            "ignore_lockout_failure_attempts": null, "ignore_user_inactivity": null,
+            "lock_password": null, "multi_factor_auth_rules": null, "multi_factor_auth_enabled": null,
+        }))
+        .await;
+        assert_eq!(reset.status, 200, "{}", reset.body);
+        assert_eq!(reset.body["user"]["options"], json!({}));
+    }
+}
+
 #[tokio::test]
 async fn null_removes_a_password_and_keeps_the_tokens() {
     for cloud in clouds().await {
