@@ -40,8 +40,12 @@ async fn unmanaged_collections_are_empty_and_refuse_creation() {
                 assert_eq!(error["message"], "Subnet pool x could not be found.");
             }
         }
-        let (status, body) = api.call("admin", "POST /subnetpools", Some(json!({}))).await;
-        assert!((400..500).contains(&status), "{status} {body}");
+        for who in ["u:p", "admin"] {
+            for (name, member) in [("subnetpools", "subnetpool"), ("service-providers", "x")] {
+                let body = Some(json!({member: {"name": "p", "prefixes": ["10.0.0.0/8"]}}));
+                api.refused(who, &format!("POST /{name}"), body, 404, "HTTPNotFound").await;
+            }
+        }
         for name in [
             "rbac-policies",
             "address-scopes",

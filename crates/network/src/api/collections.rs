@@ -89,11 +89,20 @@ pub(super) fn routes() -> Routes<Networks> {
     EMPTY.iter().fold(routes, |routes, empty| {
         let path = format!("/v2.0/{}", empty.path);
         let [read, update, remove] = empty.guards;
-        routes.route(path.as_str(), [get(read, nothing)]).route(
+        routes.route(path.as_str(), [get(read, nothing), post(Guard::Anyone, absent)]).route(
             format!("{path}/{{id}}"),
             [get(read, missing), put(update, missing), delete(remove, missing)],
         )
     })
+}
+
+/// Refuses a new member: 404, as a collection that does not exist.
+async fn absent() -> Answer {
+    Err(no_such_collection())
+}
+
+fn no_such_collection() -> Refusal {
+    Refusal::not_found("The resource could not be found.")
 }
 
 /// The resource kind of the path's collection.
@@ -104,7 +113,7 @@ impl<S: Sync> FromRequestParts<S> for PathKind {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         let kind = collection(parts.uri.path()).and_then(ResourceKind::of);
-        kind.map(Self).ok_or_else(|| Refusal::not_found("The resource could not be found."))
+        kind.map(Self).ok_or_else(no_such_collection)
     }
 }
 
