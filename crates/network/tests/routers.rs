@@ -308,6 +308,18 @@ async fn gateways_are_set_changed_and_cleared() {
         assert_eq!(fixed[0]["ip_address"], "198.51.100.78");
         let after = port().await;
         assert_eq!((&after["id"], &after["fixed_ips"]), (&before["id"], fixed));
+        // A request with the port's subnets and addresses, or with none, changes nothing.
+        let subnet = &fixed[0]["subnet_id"];
+        for same in [
+            json!([{"ip_address": "198.51.100.78", "subnet_id": subnet}, {"subnet_id": subnet}]),
+            json!([{"subnet_id": subnet}, {"ip_address": "198.51.100.78", "subnet_id": subnet}]),
+            json!([{"subnet_id": subnet}]),
+            json!([]),
+        ] {
+            let info = json!({"network_id": scene.outside, "external_fixed_ips": same});
+            let set = api.ok("admin:ops", &path, gateway(info)).await["router"].clone();
+            assert_eq!(&set["external_gateway_info"]["external_fixed_ips"], fixed, "{same}");
+        }
         let used = json!({"network_id": scene.outside,
             "external_fixed_ips": [{"ip_address": floating["floating_ip_address"]}]});
         let kind = "IpAddressAlreadyAllocated";

@@ -1,8 +1,11 @@
 //! The gateway of a router: its port on an external network.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use kilonova_access::Caller;
-use kilonova_ids::{NetworkId, parse_uuid_like};
+use kilonova_ids::{NetworkId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
@@ -57,8 +60,18 @@ pub(super) fn set(
     Ok(rows::bind_new(tx, router.id, now)?)
 }
 
-/// True if the port has the requested addresses already.
+/// True if the port has the requested addresses already. As upstream, a request without addresses changes none, and
+/// neither does one whose subnets and addresses are those of the port, both as sets (`_check_for_external_ip_change` in
+/// `neutron/db/l3_db.py`).
 fn is(requested: &[FixedIp], has: &RouterPort) -> bool {
+    let subnets: BTreeSet<SubnetId> = requested.iter().filter_map(|one| one.subnet).collect();
+    let addresses: BTreeSet<IpAddr> = requested.iter().filter_map(|one| one.address).collect();
+    let are_same = has.addresses.iter().map(|(subnet, _)| *subnet).collect::<BTreeSet<_>>()
+        == subnets
+        && has.addresses.iter().map(|(_, address)| *address).collect::<BTreeSet<_>>() == addresses;
+    if requested.is_empty() || are_same {
+        return true;
+    }
     requested.len() == has.addresses.len()
         && requested.iter().all(|one| {
             has.addresses.iter().any(|(subnet, address)| {
