@@ -1,7 +1,7 @@
 //! Application credentials.
 
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, JsonBody, PeerAddress, time};
@@ -63,6 +63,7 @@ async fn list(
     caller: Caller,
     headers: HeaderMap,
     base: Base,
+    uri: Uri,
     Path(user): Path<String>,
     query: Query,
 ) -> Answer {
@@ -81,8 +82,7 @@ async fn list(
         .map(|credential| view(credential, &base))
         .filter(|view| resembles(&query, &["name"], view))
         .collect();
-    let path = format!("/v3/users/{user}/application_credentials");
-    listing(&base, &path, "application_credentials", items)
+    listing(&base, &uri, "application_credentials", items)
 }
 
 async fn show(

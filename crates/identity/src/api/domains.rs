@@ -1,6 +1,7 @@
 //! Domains: there is exactly one.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, get, patch};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
@@ -40,6 +41,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_domains", &[])?;
@@ -48,17 +50,17 @@ async fn list(
     let fits = |view: &Value| fits && resembles(&query, &["name", "enabled"], view);
     let description = identity.domain_description().await?;
     let items = [view(&description, &base)].into_iter().filter(fits).collect();
-    listing(&base, "/v3/domains", "domains", items)
+    listing(&base, &uri, "domains", items)
 }
 
 /// The domain, if the caller has a role on it.
-async fn scopes(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
+async fn scopes(State(identity): State<Identity>, caller: Caller, base: Base, uri: Uri) -> Answer {
     let has = identity.has_roles_on(&caller.user_id, Target::Domain).await?;
     let mut items = Vec::new();
     if has {
         items.push(view(&identity.domain_description().await?, &base));
     }
-    listing(&base, "/v3/auth/domains", "domains", items)
+    listing(&base, &uri, "domains", items)
 }
 
 /// The system, if the caller has a role on it.

@@ -1,6 +1,7 @@
 //! Endpoints: the built-in ones, which follow from the configuration, and registered ones.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
@@ -66,13 +67,13 @@ fn view(endpoint: &Endpoint, base: &Base) -> Value {
     ))
 }
 
-async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
+async fn list(State(identity): State<Identity>, base: Base, uri: Uri, query: Query) -> Answer {
     let registered = identity.registered().await?;
     let theirs = registered.endpoints.iter().map(|endpoint| view(endpoint, &base));
     let fits =
         |view: &Value| fits(&query, &["interface", "service_id", "region_id", "region"], view);
     let items = own(&identity, &base).into_iter().chain(theirs).filter(fits).collect();
-    listing(&base, "/v3/endpoints", "endpoints", items)
+    listing(&base, &uri, "endpoints", items)
 }
 
 async fn show(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {

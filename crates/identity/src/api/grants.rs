@@ -187,7 +187,7 @@ async fn roles_of(
 ) -> Answer {
     let found = identity.granted(actor, target).await?;
     let items = found.iter().map(|role| roles::view(role, base)).collect();
-    listing(base, uri.path(), "roles", items)
+    listing(base, uri, "roles", items)
 }
 
 async fn check(State(identity): State<Identity>, caller: Caller, uri: Uri, path: Full) -> Answer {

@@ -1,6 +1,7 @@
 //! Groups of users.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, Refusal};
@@ -76,6 +77,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_groups", &[])?;
@@ -91,13 +93,14 @@ async fn list(
         .map(|group| view(group, &base))
         .filter(|view| resembles(&query, &["name", "domain_id"], view))
         .collect();
-    page.listing(&query, &base, "/v3/groups", "groups", items)
+    page.listing(&query, &base, &uri, "groups", items)
 }
 
 async fn of_user(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
@@ -114,7 +117,7 @@ async fn of_user(
         .map(|group| view(group, &base))
         .filter(|view| resembles(&query, &["name"], view))
         .collect();
-    page.listing(&query, &base, &format!("/v3/users/{id}/groups"), "groups", items)
+    page.listing(&query, &base, &uri, "groups", items)
 }
 
 async fn show(
@@ -167,6 +170,7 @@ async fn members(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
@@ -187,7 +191,7 @@ async fn members(
         .map(|user| users::view(user, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    page.listing(&query, &base, &format!("/v3/groups/{id}/users"), "users", items)
+    page.listing(&query, &base, &uri, "users", items)
 }
 
 async fn contains(

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
@@ -101,6 +102,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     let sees_all = caller.system || caller.is_admin() || caller.has_role("service");
@@ -113,7 +115,7 @@ async fn list(
         fits(&query, &["service_id", "region_id", "resource_name", "project_id", "domain_id"], view)
     };
     let items = found.iter().map(|limit| view(limit, &base)).filter(fits).collect();
-    listing(&base, "/v3/limits", "limits", items)
+    listing(&base, &uri, "limits", items)
 }
 
 async fn show(

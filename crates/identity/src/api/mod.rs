@@ -31,7 +31,7 @@ mod users;
 mod versions;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Caller, Operation, Routes};
@@ -233,12 +233,21 @@ fn flag(query: &Query, key: &str) -> bool {
     query.get(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }
 
-/// `{key: [...], "links": {...}}`.
-fn listing(base: &Base, path: &str, key: &str, items: Vec<Value>) -> Answer {
+/// `{key: [...], "links": {...}}` for the list at this address. As upstream, the list's link has the query as it was sent
+/// (`full_url` in `keystone/server/flask/common.py`).
+fn listing(base: &Base, uri: &Uri, key: &str, items: Vec<Value>) -> Answer {
     ok(json!({
         key: items,
-        "links": {"next": null, "previous": null, "self": format!("{}{path}", base.0)},
+        "links": {"next": null, "previous": null, "self": full_url(base, uri)},
     }))
+}
+
+fn full_url(base: &Base, uri: &Uri) -> String {
+    let (Base(base), path) = (base, uri.path());
+    match uri.query().filter(|query| !query.is_empty()) {
+        Some(query) => format!("{base}{path}?{query}"),
+        None => format!("{base}{path}"),
+    }
 }
 
 /// The page of a list that `limit` and `marker` request, as in `build_driver_hints` and
@@ -272,12 +281,12 @@ impl Page {
         &self,
         query: &Query,
         base: &Base,
-        path: &str,
+        uri: &Uri,
         key: &str,
         mut items: Vec<Value>,
     ) -> Answer {
         if self.limit.is_none() && self.marker.is_none() {
-            return listing(base, path, key, items);
+            return listing(base, uri, key, items);
         }
         items.sort_by(|a, b| a["id"].as_str().cmp(&b["id"].as_str()));
         if let Some(marker) = &self.marker {
@@ -292,12 +301,12 @@ impl Page {
                 items.last().filter(|_| truncated).and_then(|last| last["id"].as_str())
             {
                 let pairs = [("marker", last), ("limit", &limit.to_string())];
-                next = json!(format!("{}{path}?{}", base.0, query.with(&pairs)));
+                next = json!(format!("{}{}?{}", base.0, uri.path(), query.with(&pairs)));
             }
         }
         let mut body = json!({
             key: items,
-            "links": {"next": next, "previous": null, "self": format!("{}{path}", base.0)},
+            "links": {"next": next, "previous": null, "self": full_url(base, uri)},
         });
         if truncated {
             body["truncated"] = json!(true);

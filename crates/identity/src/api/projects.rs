@@ -1,6 +1,7 @@
 //! Projects.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, Refusal};
@@ -84,6 +85,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_projects", &[])?;
@@ -104,7 +106,7 @@ async fn list(
                 && resembles(&query, &["enabled"], view)
         };
         let items = [domain].into_iter().filter(fits).collect();
-        return page.listing(&query, &base, "/v3/projects", "projects", items);
+        return page.listing(&query, &base, &uri, "projects", items);
     }
     let beneath = query.get("parent_id").is_some_and(|id| id != DOMAIN_ID);
     let found = if filter.matches_nothing || beneath {
@@ -118,7 +120,7 @@ async fn list(
         .map(|project| view(project, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id", "parent_id"], view))
         .collect();
-    page.listing(&query, &base, "/v3/projects", "projects", items)
+    page.listing(&query, &base, &uri, "projects", items)
 }
 
 /// True if tags match the filters `tags`, `tags-any`, `not-tags` and `not-tags-any`.
@@ -131,11 +133,11 @@ fn tagged(query: &Query, tags: &[String]) -> bool {
         && list("not-tags-any").is_none_or(|any| !any.into_iter().any(has))
 }
 
-async fn own(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
+async fn own(State(identity): State<Identity>, caller: Caller, base: Base, uri: Uri) -> Answer {
     let user = Some(caller.user_id.clone());
     let found = identity.projects(None, Some(true), user).await?;
     let items = found.iter().map(|project| view(project, &base)).collect();
-    listing(&base, "/v3/auth/projects", "projects", items)
+    listing(&base, &uri, "projects", items)
 }
 
 /// The filters are those of `UserProjectsResource` in `keystone/api/users.py`.
@@ -143,6 +145,7 @@ async fn of_user(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     Path(id): Path<String>,
     query: Query,
 ) -> Answer {
@@ -164,7 +167,7 @@ async fn of_user(
         .map(|project| view(project, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    page.listing(&query, &base, &format!("/v3/users/{id}/projects"), "projects", items)
+    page.listing(&query, &base, &uri, "projects", items)
 }
 
 async fn show(

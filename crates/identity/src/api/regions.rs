@@ -1,6 +1,7 @@
 //! The API of regions: the built-in region and registered regions.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
@@ -50,12 +51,12 @@ fn view(region: &Region, base: &Base) -> Value {
     ))
 }
 
-async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
+async fn list(State(identity): State<Identity>, base: Base, uri: Uri, query: Query) -> Answer {
     let fits = |view: &Value| fits(&query, &["parent_region_id"], view);
     let mut all = vec![own()];
     all.extend(identity.regions().await?);
     let items = all.iter().map(|region| view(region, &base)).filter(fits).collect();
-    listing(&base, "/v3/regions", "regions", items)
+    listing(&base, &uri, "regions", items)
 }
 
 async fn show(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
@@ -130,11 +131,11 @@ fn view(limit: &RegisteredLimit, base: &Base) -> Value {
     })
 }
 
-async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
+async fn list(State(identity): State<Identity>, base: Base, uri: Uri, query: Query) -> Answer {
     let found = identity.registered_limits().await?;
     let fits = |view: &Value| fits(&query, &["service_id", "region_id", "resource_name"], view);
     let items = found.iter().map(|limit| view(limit, &base)).filter(fits).collect();
-    listing(&base, "/v3/registered_limits", "registered_limits", items)
+    listing(&base, &uri, "registered_limits", items)
 }
 
 async fn show(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {

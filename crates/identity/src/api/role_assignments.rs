@@ -1,6 +1,7 @@
 //! The list of role assignments.
 
 use axum::extract::State;
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, get};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Refusal};
@@ -22,6 +23,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     let tree = flag(&query, "include_subtree");
@@ -66,7 +68,7 @@ async fn list(
             && (!below_domain || matches!(target, Target::Project(_)))
     };
     let items = found.iter().filter(visible).map(|entry| view(entry, names, &base)).collect();
-    listing(&base, "/v3/role_assignments", "role_assignments", items)
+    listing(&base, &uri, "role_assignments", items)
 }
 
 /// Refuses contradictory parameters, with upstream's messages.

@@ -1,6 +1,7 @@
 //! Roles.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
@@ -55,6 +56,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     let domain = query.get("domain_id");
@@ -71,7 +73,7 @@ async fn list(
         .map(|role| view(role, &base))
         .filter(|view| resembles(&query, &["name", "domain_id"], view))
         .collect();
-    listing(&base, "/v3/roles", "roles", items)
+    listing(&base, &uri, "roles", items)
 }
 
 async fn show(

@@ -1,7 +1,7 @@
 //! Credentials that users store for other services (`/v3/credentials`), as in `keystone/api/credentials.py`.
 
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, JsonBody};
@@ -95,6 +95,7 @@ async fn list(
     caller: Caller,
     headers: HeaderMap,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     // As in upstream, the system has no owner.
@@ -121,7 +122,7 @@ async fn list(
         .map(|secret| view(secret, &base))
         .filter(|view| fits(&query, &["user_id", "type"], view))
         .collect();
-    listing(&base, "/v3/credentials", "credentials", items)
+    listing(&base, &uri, "credentials", items)
 }
 
 async fn create(

@@ -1,6 +1,7 @@
 //! Services: the built-in ones, which follow from the configuration, and registered ones.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
@@ -58,14 +59,14 @@ fn view(service: &Service, base: &Base) -> Value {
     Value::Object(view)
 }
 
-async fn list(State(identity): State<Identity>, base: Base, query: Query) -> Answer {
+async fn list(State(identity): State<Identity>, base: Base, uri: Uri, query: Query) -> Answer {
     let registered = identity.registered().await?;
     let ours = identity.catalog();
     let ours = ours.iter().map(|entry| own(entry, &base));
     let theirs = registered.services.iter().map(|service| view(service, &base));
     let fits = |view: &Value| fits(&query, &["type", "name"], view);
     let items = ours.chain(theirs).filter(fits).collect();
-    listing(&base, "/v3/services", "services", items)
+    listing(&base, &uri, "services", items)
 }
 
 async fn show(State(identity): State<Identity>, base: Base, Path(id): Path<String>) -> Answer {

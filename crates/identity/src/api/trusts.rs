@@ -1,7 +1,7 @@
 //! `OS-TRUST`: trusts and their roles.
 
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, JsonBody, time};
@@ -106,6 +106,7 @@ async fn list(
     caller: Caller,
     headers: HeaderMap,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     let user = |key: &str| query.get(key).filter(|id| !id.is_empty()).map(str::to_owned);
@@ -131,7 +132,7 @@ async fn list(
         _ => identity.trusts(filter).await?,
     };
     let items = found.iter().map(|trust| bare(trust, &base)).collect();
-    listing(&base, "/v3/OS-TRUST/trusts", "trusts", items)
+    listing(&base, &uri, "trusts", items)
 }
 
 async fn create(

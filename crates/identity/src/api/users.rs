@@ -1,6 +1,7 @@
 //! Users.
 
 use axum::extract::{Path, State};
+use axum::http::Uri;
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody, PeerAddress, Refusal, SmallJson};
@@ -117,6 +118,7 @@ async fn list(
     State(identity): State<Identity>,
     caller: Caller,
     base: Base,
+    uri: Uri,
     query: Query,
 ) -> Answer {
     may(&caller, "identity:list_users", &[])?;
@@ -136,7 +138,7 @@ async fn list(
         .map(|user| view(user, &base))
         .filter(|view| resembles(&query, &["name", "enabled", "domain_id"], view))
         .collect();
-    page.listing(&query, &base, "/v3/users", "users", items)
+    page.listing(&query, &base, &uri, "users", items)
 }
 
 async fn show(

@@ -879,6 +879,12 @@ async fn lists_have_pages_in_the_order_of_ids() {
             };
             let whole = get(&path).await.body;
             assert_eq!(whole["links"]["next"], Value::Null);
+            let own = |path: &str| json!(format!("http://cloud.example:8000/identity{path}"));
+            assert_eq!(whole["links"]["self"], own(&path));
+            for query in ["limit=1", "name=%61b&x", "enabled"] {
+                let path = format!("{path}?{query}");
+                assert_eq!(get(&path).await.body["links"]["self"], own(&path));
+            }
             assert!(whole.get("truncated").is_none());
             let mut all = ids(&whole);
             all.sort_unstable();
