@@ -4,6 +4,7 @@
 //! A line that cannot be written (the disk is full, the reader of a pipe has ended) is dropped and
 //! counted. It never disturbs the work that logs it.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,14 +62,33 @@ impl<W: Write> Write for Lines<W> {
         self.0.flush()
     }
 
-    /// The subscriber calls this once for each line.
-    fn write_all(&mut self, line: &[u8]) -> std::io::Result<()> {
-        let written = self.0.write_all(line);
+    /// The subscriber calls this once for each event. Line breaks within the event, such as those of a message that quotes
+    /// a request, are escaped: a reader takes each line for an event.
+    fn write_all(&mut self, event: &[u8]) -> std::io::Result<()> {
+        let written = self.0.write_all(&one_line(event));
         if written.is_err() {
             LOST.fetch_add(1, Ordering::Relaxed);
         }
         written
     }
+}
+
+/// The event without line breaks before its end.
+fn one_line(event: &[u8]) -> Cow<'_, [u8]> {
+    let (body, end) = event.split_at(event.len() - usize::from(event.ends_with(b"\n")));
+    if !body.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+        return Cow::Borrowed(event);
+    }
+    let mut line = Vec::with_capacity(event.len() + 16);
+    for byte in body {
+        match byte {
+            b'\n' => line.extend_from_slice(b"\\n"),
+            b'\r' => line.extend_from_slice(b"\\r"),
+            byte => line.push(*byte),
+        }
+    }
+    line.extend_from_slice(end);
+    Cow::Owned(line)
 }
 
 /// Starts logging. Without a format, it depends on whether standard error is a terminal.
@@ -113,6 +133,22 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_event_is_one_line() {
+        let written = |event: &str| {
+            let mut lines = Lines(Vec::new());
+            lines.write_all(event.as_bytes()).expect("a vector has room");
+            String::from_utf8(lines.0).expect("the line is text")
+        };
+        assert_eq!(written("INFO a\tb\n"), "INFO a\tb\n");
+        assert_eq!(
+            written("INFO no match\n\nOn instance/name\r\nstatus=400\n"),
+            "INFO no match\\n\\nOn instance/name\\r\\nstatus=400\n"
+        );
+        assert_eq!(written("a\nb"), "a\\nb");
+        assert_eq!((written(""), written("\n")), (String::new(), "\n".to_owned()));
     }
 
     #[test]
