@@ -1,5 +1,6 @@
 //! The network service over HTTP, in process, on both stores.
 
+use kilonova_network::ledger;
 use serde_json::{Value, json};
 
 use crate::kit::{Api, apis};
@@ -747,7 +748,6 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         let quota = api.ok("admin", "GET /quotas/red/details", None).await;
         assert_eq!(quota["quota"]["port"]["used"], 0, "no quota counts the DHCP port");
         let at = |verb: &str| format!("{verb} /ports/{}", port["id"].as_str().unwrap());
-        api.refused("ann:red", &at("DELETE"), None, 409, "ServicePortInUse").await;
         let body = json!({"port": {"fixed_ips": []}});
         api.refused("admin", &at("PUT"), Some(body), 409, "ServicePortInUse").await;
 
@@ -764,6 +764,8 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         api.none("ann:red", &format!("DELETE /ports/{}", last["id"].as_str().unwrap())).await;
         let ips = answering().await.1;
         assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the second highest");
+        api.none("ann:red", &at("DELETE")).await;
+        assert_eq!(answering().await.1, ips, "its successor has the same, although .254 is free");
         api.none("ann:red", &format!("DELETE /subnets/{ipv6}")).await;
         assert_eq!(answering().await.1, json!(["10.0.0.253"]));
         api.none("ann:red", &format!("DELETE /subnets/{ipv4}")).await;
@@ -771,6 +773,64 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         subnet("10.3.0.0/24", true).await;
         api.audit().await;
         api.none("ann:red", &format!("DELETE /networks/{net}")).await;
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_dhcp_port_has_a_successor_that_hosts_do_not_notice() {
+    for api in apis().await {
+        let net = api.network("ann:red", &[]).await;
+        for (version, cidr) in [(4, "10.0.0.0/24"), (6, "fd00::/64")] {
+            let subnet = json!({"network_id": net, "ip_version": version, "cidr": cidr});
+            api.make("ann:red", "subnet", subnet).await;
+        }
+        api.make("ann:red", "port", json!({"network_id": net})).await;
+        let list = async |query: &str| {
+            let path = format!("GET /ports?network_id={net}{query}");
+            api.ok("admin:ops", &path, None).await["ports"].as_array().unwrap().clone()
+        };
+        let id = |thing: &Value| thing["id"].as_str().unwrap().to_owned();
+        api.store.write(ledger::take_changes).await.unwrap();
+        for who in ["ann:red", "admin:ops"] {
+            let old = list("&device_owner=network:dhcp").await;
+            assert_eq!(old.len(), 1);
+            let at = |verb: &str| format!("{verb} /ports/{}", id(&old[0]));
+            api.refused("bob:blue", &at("DELETE"), None, 404, "PortNotFound").await;
+            api.none(who, &at("DELETE")).await;
+            api.refused("admin:ops", &at("GET"), None, 404, "PortNotFound").await;
+            let new = list("&device_owner=network:dhcp").await;
+            assert_eq!(new.len(), 1, "the network still has one DHCP port");
+            assert_ne!(new[0]["id"], old[0]["id"]);
+            for key in ["mac_address", "fixed_ips", "device_id", "project_id", "status"] {
+                assert_eq!(new[0][key], old[0][key], "{key}");
+            }
+            let change = Some(json!({"port": {"name": "x"}}));
+            let path = format!("PUT /ports/{}", id(&new[0]));
+            api.refused("admin:ops", &path, change, 409, "ServicePortInUse").await;
+            api.audit().await;
+        }
+        assert_eq!(api.store.write(ledger::take_changes).await.unwrap(), []);
+        let old = id(&list("&device_owner=network:dhcp").await[0]);
+        let delete = format!("DELETE /ports/{old}");
+        let (one, two) =
+            tokio::join!(api.call("ann:red", &delete, None), api.call("ann:red", &delete, None));
+        let mut statuses = [one.0, two.0];
+        statuses.sort_unstable();
+        assert!(matches!(statuses, [204, 404 | 409]), "{one:?} {two:?}");
+        assert_eq!(list("&device_owner=network:dhcp").await.len(), 1);
+        api.audit().await;
+
+        // The order in which scripts empty a project.
+        for port in list("").await {
+            api.none("admin:ops", &format!("DELETE /ports/{}", id(&port))).await;
+        }
+        let subnets = api.ok("admin:ops", &format!("GET /subnets?network_id={net}"), None).await;
+        for subnet in subnets["subnets"].as_array().unwrap() {
+            api.none("admin:ops", &format!("DELETE /subnets/{}", id(subnet))).await;
+        }
+        assert_eq!(list("").await, [] as [Value; 0]);
+        api.none("admin:ops", &format!("DELETE /networks/{net}")).await;
         api.audit().await;
     }
 }

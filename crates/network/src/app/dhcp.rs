@@ -9,6 +9,7 @@ use kilonova_ids::PortId;
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
+use super::addresses::FixedIp;
 use super::ports as app;
 use super::subnets as subnet_app;
 use crate::Error;
@@ -68,11 +69,15 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> R
 }
 
 fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Error> {
-    // The port has no project, so that no quota counts it; the network's owner sees it.
-    let port = app::serving("", network.id, OWNER, &format!("dhcp-{}", network.id), now);
-    let port = app::insert(tx, port, true, Some(&[]))?;
+    let port = app::insert(tx, blank(network, now), true, Some(&[]))?;
     networks::set_dhcp_port(tx, network.id, Some(port.record.id))?;
     Ok(port)
+}
+
+/// A DHCP port without MAC address and addresses. It has no project, so that no quota counts it; the network's owner
+/// sees it.
+fn blank(network: &Network, now: Timestamp) -> Port {
+    app::serving("", network.id, OWNER, &format!("dhcp-{}", network.id), now)
 }
 
 fn take_last(tx: &mut Tx<'_>, port: &mut Port, subnet: &Subnet) -> Result<(), Error> {
@@ -127,15 +132,44 @@ pub(crate) fn release_address(
     Ok(())
 }
 
-/// Prevents users from changing or deleting a DHCP port.
-pub(crate) fn check(port: &Port) -> Result<(), Error> {
-    if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
+/// True for the DHCP port of its network. Other ports with this `device_owner` are ordinary ports of users.
+pub(crate) fn serves(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
+    Ok(port.record.text("device_owner") == OWNER
+        && networks::dhcp_port(tx, port.network)? == Some(port.record.id))
+}
+
+/// Prevents users from changing a DHCP port.
+pub(crate) fn check(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
+    if serves(tx, port)? {
         let id = port.record.id;
-        return Err(refused(Kind::Conflict, "ServicePortInUse", format!(
-            "Port {id} cannot be changed or deleted directly via the port API: it has the device owner \
-             {OWNER}. Disable enable_dhcp of its subnets to remove it."
-        ))
+        return Err(refused(
+            Kind::Conflict,
+            "ServicePortInUse",
+            format!(
+                "Port {id} cannot be changed directly via the port API: it has the device owner \
+                 {OWNER}. Disable enable_dhcp of its subnets to remove it."
+            ),
+        )
         .into());
     }
     Ok(())
+}
+
+/// Deletes a DHCP port and makes a new one in its place, as upstream's agent does (`_port_delete` in
+/// `neutron/agent/dhcp/agent.py`).
+///
+/// The new port has the MAC address and the addresses of the old one. Hosts know a DHCP port by these only, and guests
+/// have routes to its address, so neither is affected.
+pub(crate) fn replace(
+    tx: &mut Tx<'_>,
+    network: &Network,
+    old: &Port,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let same = |&(subnet, ip)| FixedIp { subnet: Some(subnet), address: Some(ip) };
+    let addresses: Vec<FixedIp> = old.addresses.iter().map(same).collect();
+    rows::delete(tx, old.record.id, now)?;
+    let port = Port { mac: old.mac.clone(), ..blank(network, now) };
+    let port = app::insert(tx, port, false, Some(&addresses))?;
+    Ok(networks::set_dhcp_port(tx, network.id, Some(port.record.id))?)
 }

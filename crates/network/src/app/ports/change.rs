@@ -38,7 +38,7 @@ pub(crate) fn update(
     let user = user.unwrap_or_else(|| port.record.text("device_owner")).to_owned();
     let project = port.record.project.clone();
     targets::port_with(&port, &user, &network).may(caller, "update_port")?;
-    dhcp::check(&port)?;
+    dhcp::check(tx, &port)?;
     let before = port.record.texts("security_groups");
     let mut set = of_change(ATTRIBUTES, sent)?;
     let target = targets::port_with(&port, &user, &network).sent(&set);

@@ -274,7 +274,9 @@ fn kept(mut body: Body) -> Body {
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(), Error> {
     let (port, network) = seen(tx, caller, id)?;
     targets::of_port(&port, &network).may(caller, "delete_port")?;
-    dhcp::check(&port)?;
+    if dhcp::serves(tx, &port)? {
+        return dhcp::replace(tx, &network, &port, time::now());
+    }
     routers::check_port(tx, &port)?;
     if let Some(server) = port.server {
         return Err(refused(Kind::Conflict, "PortInUse", format!(
