@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use kilonova_access::{Caller, Guard, Routes, get, patch};
+use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, JsonBody};
 use serde_json::{Value, json};
@@ -13,12 +13,19 @@ use crate::{DOMAIN_ID, DOMAIN_NAME, Error, Identity};
 
 pub(super) fn routes() -> Routes<Identity> {
     Routes::new()
-        .route("/v3/domains", [get(Guard::Object(&["identity:list_domains"]), list)])
+        .route(
+            "/v3/domains",
+            [
+                get(Guard::Object(&["identity:list_domains"]), list),
+                post(Guard::Object(&["identity:create_domain"]), create),
+            ],
+        )
         .route(
             "/v3/domains/{id}",
             [
                 get(Guard::Object(&["identity:get_domain"]), show),
                 patch(Guard::Object(&["identity:update_domain"]), update),
+                delete(Guard::Object(&["identity:delete_domain"]), remove),
             ],
         )
         .route("/v3/auth/domains", [get("identity:get_auth_domains", scopes)])
@@ -51,6 +58,15 @@ async fn list(
     let description = identity.domain_description().await?;
     let items = [view(&description, &base)].into_iter().filter(fits).collect();
     listing(&base, &uri, "domains", items)
+}
+
+/// Refuses every other domain.
+async fn create(caller: Caller) -> Answer {
+    may(&caller, "identity:create_domain", &[])?;
+    Err(Error::Refused(format!(
+        "This cloud has one domain, {DOMAIN_NAME}: another one cannot be created."
+    ))
+    .into())
 }
 
 /// The domain, if the caller has a role on it.
@@ -100,4 +116,13 @@ async fn update(
     known(&id)?;
     let description = identity.update_domain(fields(body, "domain")?).await?;
     ok(json!({"domain": view(&description, &base)}))
+}
+
+/// Refuses to delete the domain, with the status of upstream for an enabled one (`_delete_domain` of
+/// `keystone/resource/core.py`).
+async fn remove(caller: Caller, Path(id): Path<String>) -> Answer {
+    may(&caller, "identity:delete_domain", &[])?;
+    known(&id)?;
+    Err(Error::Refused(format!("This cloud has one domain, {DOMAIN_NAME}: it cannot be deleted."))
+        .into())
 }

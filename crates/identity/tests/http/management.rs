@@ -978,3 +978,29 @@ async fn no_update_clears_the_id_of_a_user_or_of_a_domain() {
         }
     }
 }
+
+#[tokio::test]
+async fn domains_are_neither_created_nor_deleted() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let admin = cloud.admin().await;
+        let demo = cloud.token("demo", "demo", "demo").await;
+        let new = json!({"domain": {"name": "second", "enabled": true}});
+        for (method, path, body, status, words) in [
+            ("POST", "/v3/domains", new, 403, "another one cannot be created."),
+            ("DELETE", "/v3/domains/default", Value::Null, 403, "it cannot be deleted."),
+            ("DELETE", "/v3/domains/second", Value::Null, 404, "Could not find domain: second."),
+        ] {
+            let reply = cloud.as_user(&admin, method, path, body.clone()).await;
+            let message = reply.body["error"]["message"].as_str().unwrap();
+            assert_eq!(reply.status, status, "{method} {path}: {message}");
+            assert!(message.ends_with(words), "{method} {path}: {message}");
+            let refused = cloud.as_user(&demo, method, path, body).await;
+            assert_eq!(refused.status, 403, "{method} {path}");
+            let message = refused.body["error"]["message"].as_str().unwrap();
+            assert!(message.contains("_domain"), "the rule refuses first: {message}");
+        }
+        let all = cloud.as_user(&admin, "GET", "/v3/domains", Value::Null).await;
+        assert_eq!(all.body["domains"].as_array().unwrap().len(), 1);
+    }
+}
