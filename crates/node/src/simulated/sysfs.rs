@@ -146,6 +146,8 @@ impl Sysfs for SimulatedSysfs {
                 .map(|slot| last(&slot.path).to_owned())
                 .collect(),
             Node::Functions => {
+                // Every scan begins with this list.
+                self.faults.begin_scan();
                 slots.filter(|slot| slot.is_pci()).map(|slot| slot.address.clone()).collect()
             }
             Node::Mdevs => mdevs.all().map(|(uuid, _)| uuid.to_string()).collect(),
