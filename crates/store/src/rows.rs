@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use crate::Value;
 
 /// The possible numbers of rows in one statement, largest first.
-const ROWS_PER_STATEMENT: [usize; 3] = [32, 8, 1];
+const ROWS_PER_STATEMENT: [usize; 5] = [32, 8, 4, 2, 1];
 
 /// The number of values in a short list; the last value is repeated to fill it.
 const SHORT_LIST: usize = 8;
@@ -116,7 +116,7 @@ mod tests {
         let rows: Vec<[Value; 2]> = (0..43).map(|n: i64| [n.into(), (2 * n).into()]).collect();
         let statements = of_rows(INSERT, &rows);
         let sizes: Vec<usize> = statements.iter().map(|(_, params)| params.len() / 2).collect();
-        assert_eq!(sizes, [32, 8, 1, 1, 1]);
+        assert_eq!(sizes, [32, 8, 2, 1]);
         let all: Vec<&Value> = statements.into_iter().flat_map(|(_, params)| params).collect();
         assert_eq!(all, rows.as_flattened().iter().collect::<Vec<_>>());
         assert!(of_rows(INSERT, &rows[..0]).is_empty());

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass, ascending};
+use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass};
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
+
+use super::consecutive;
 
 /// A row of `deployables`.
 #[derive(Debug, Clone)]
@@ -149,9 +151,9 @@ pub(crate) fn ask_insert(
     new: &[NewDeployable<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |new: &NewDeployable<'_>| -> [Value; 8] {
+    let row = |(id, new): (DeployableId, &NewDeployable<'_>)| -> [Value; 8] {
         [
-            ascending::<DeployableId>().into(),
+            id.into(),
             new.device_id.into(),
             new.provider.into(),
             new.name.into(),
@@ -161,7 +163,7 @@ pub(crate) fn ask_insert(
             now.into(),
         ]
     };
-    let rows: Vec<_> = new.iter().map(row).collect();
+    let rows: Vec<_> = consecutive().zip(new).map(row).collect();
     tx.ask_rows(INSERT, &rows)
 }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use kilonova_ids::{DeviceId, HostName, ascending};
+use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{Device, DeviceKind};
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
+use super::consecutive;
 use crate::states::{DeviceStatus, HealthState, device_kind};
 
 /// A row of `devices`.
@@ -248,10 +249,10 @@ pub(crate) fn ask_insert(
     desired: &[DesiredDevice<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |desired: &DesiredDevice<'_>| -> [Value; 21] {
+    let row = |(id, desired): (DeviceId, &DesiredDevice<'_>)| -> [Value; 21] {
         let DesiredDevice { device, card, mixed, one_type, mig, switch, island, health } = desired;
         [
-            ascending::<DeviceId>().into(),
+            id.into(),
             host.into(),
             (&device.address).into(),
             device.kind.as_str().into(),
@@ -274,7 +275,7 @@ pub(crate) fn ask_insert(
             health.event.into(),
         ]
     };
-    let rows: Vec<_> = desired.iter().map(row).collect();
+    let rows: Vec<_> = consecutive().zip(desired).map(row).collect();
     tx.ask_rows(INSERT, &rows)
 }
 
