@@ -22,6 +22,8 @@
 
 mod consoles;
 
+use std::sync::Arc;
+
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
@@ -71,7 +73,7 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/hosts/{host}/vendordata", post(vendordata))
         .route("/v1/hosts/{host}/consoles/{id}", post(consoles::answered))
         .route_layer(axum::middleware::from_fn(only_itself))
-        .with_state(link)
+        .with_state(Arc::new(link))
 }
 
 /// The description of the service for the middleware around the routes.
@@ -84,7 +86,7 @@ async fn clock() -> Json<Clock> {
 }
 
 async fn register(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     certified: Option<Extension<CertifiedHost>>,
     request: Request,
 ) -> Result<Json<Session>, Refusal> {
@@ -96,7 +98,7 @@ async fn register(
 }
 
 async fn desired(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     drain: Option<Extension<Drain>>,
     query: Query,
@@ -138,7 +140,7 @@ fn nothing_newer(since: i64) -> Batch {
 }
 
 async fn observed(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
@@ -150,7 +152,7 @@ async fn observed(
 }
 
 async fn carried_out(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
@@ -162,7 +164,7 @@ async fn carried_out(
 }
 
 async fn image(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path((host, image)): Path<(HostName, String)>,
     query: Query,
 ) -> Result<impl IntoResponse, Refusal> {
@@ -184,7 +186,7 @@ async fn image(
 }
 
 async fn upload_image(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path((host, image)): Path<(HostName, String)>,
     query: Query,
     request: Request,
@@ -205,7 +207,7 @@ async fn upload_image(
 }
 
 async fn replied(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
@@ -217,7 +219,7 @@ async fn replied(
 }
 
 async fn guest_password(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
@@ -228,7 +230,7 @@ async fn guest_password(
 }
 
 async fn vendordata(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path(host): Path<HostName>,
     query: Query,
     request: Request,

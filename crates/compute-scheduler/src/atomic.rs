@@ -18,6 +18,12 @@ impl AtomicTime {
         Timestamp::from_microsecond(self.0.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
     }
 
+    /// True if less than `duration` has passed since this time. Several loops ask this of ten thousand hosts each second.
+    pub fn is_within(&self, duration: SignedDuration, now: Timestamp) -> bool {
+        let passed = now.as_microsecond().saturating_sub(self.0.load(Ordering::Relaxed));
+        i128::from(passed) < duration.as_micros()
+    }
+
     /// Sets a later time; an earlier one changes nothing.
     pub fn advance(&self, at: Timestamp) {
         self.0.fetch_max(at.as_microsecond(), Ordering::Relaxed);

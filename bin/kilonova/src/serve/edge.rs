@@ -11,7 +11,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::{HeaderValue, header};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Uri, header};
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use kilonova_wire::EndsInSlash;
@@ -23,7 +24,7 @@ const LEFTOVER_TIME: Duration = Duration::from_secs(5);
 /// Copies the URI and the headers out of the connection's read buffer. A request that waits, like a
 /// host's poll, would otherwise hold that buffer, and the connection would allocate another.
 pub(super) fn detach<B>(request: &mut Request<B>) {
-    if let Ok(uri) = request.uri().to_string().parse() {
+    if let Some(uri) = copied(request.uri()) {
         *request.uri_mut() = uri;
     }
     for value in request.headers_mut().values_mut() {
@@ -31,6 +32,17 @@ pub(super) fn detach<B>(request: &mut Request<B>) {
             copy.set_sensitive(value.is_sensitive());
             *value = copy;
         }
+    }
+}
+
+/// A copy of a URI. Usually a URI is only a path with a query, which is copied without formatting it.
+fn copied(uri: &Uri) -> Option<Uri> {
+    match (uri.scheme(), uri.authority(), uri.path_and_query()) {
+        (None, None, Some(path)) => {
+            let bytes = Bytes::copy_from_slice(path.as_str().as_bytes());
+            PathAndQuery::from_maybe_shared(bytes).ok().map(Uri::from)
+        }
+        _ => uri.to_string().parse().ok(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Receives a host's answer to a request for a console: a message, or a connection that carries the console's bytes
 //! from then on.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +17,7 @@ use super::message;
 use crate::Link;
 
 pub(super) async fn answered(
-    State(link): State<Link>,
+    State(link): State<Arc<Link>>,
     Path((host, id)): Path<(HostName, Uuid)>,
     mut request: Request,
 ) -> Result<Response, Refusal> {

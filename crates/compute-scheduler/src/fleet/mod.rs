@@ -119,7 +119,7 @@ impl Host {
     }
 
     fn is_recent(&self, now: Timestamp) -> bool {
-        now.duration_since(self.last_seen.get()) < DOWN_AFTER
+        self.last_seen.is_within(DOWN_AFTER, now)
     }
 
     /// True if it is forced down.
