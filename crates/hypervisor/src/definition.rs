@@ -25,13 +25,15 @@ impl Definition {
         Self { server, config: domain.config.clone(), done, sources: BTreeMap::new() }
     }
 
-    /// The definition as the domain's XML records it: without the secrets of volumes.
+    /// The definition as the domain's XML records it: without the secrets of volumes, and without the files of the config
+    /// drive, which the drive has.
     #[must_use]
     pub fn without_secrets(&self) -> Self {
         let mut plain = self.clone();
         for volume in &mut plain.config.volumes {
             *volume = volume.without_secrets();
         }
+        plain.config.guest.files.clear();
         plain
     }
 

@@ -75,8 +75,10 @@ impl Definition {
         if *machine != Machine::default() {
             write_json(xml, "machine", machine)?;
         }
-        if *guest != GuestMetadata::default() {
-            write_json(xml, "guest", guest)?;
+        // The files are on the config drive, and anyone who may read the XML would see them.
+        let guest = GuestMetadata { files: Vec::new(), ..guest.clone() };
+        if guest != GuestMetadata::default() {
+            write_json(xml, "guest", &guest)?;
         }
         if let Some(rescue) = rescue {
             write_json(xml, "rescue", rescue)?;

@@ -60,16 +60,15 @@ pub(super) fn set(
     Ok(rows::bind_new(tx, router.id, now)?)
 }
 
-/// True if the port has the requested addresses already. As upstream, a request without addresses changes none, and
-/// neither does one whose subnets and addresses are those of the port, both as sets (`_check_for_external_ip_change` in
-/// `neutron/db/l3_db.py`).
+/// True if the port has the requested addresses already. As upstream, a request whose subnets and addresses are those of
+/// the port, both as sets, changes none (`_check_for_external_ip_change` in `neutron/db/l3_db.py`).
 fn is(requested: &[FixedIp], has: &RouterPort) -> bool {
     let subnets: BTreeSet<SubnetId> = requested.iter().filter_map(|one| one.subnet).collect();
     let addresses: BTreeSet<IpAddr> = requested.iter().filter_map(|one| one.address).collect();
     let are_same = has.addresses.iter().map(|(subnet, _)| *subnet).collect::<BTreeSet<_>>()
         == subnets
         && has.addresses.iter().map(|(_, address)| *address).collect::<BTreeSet<_>>() == addresses;
-    if requested.is_empty() || are_same {
+    if are_same {
         return true;
     }
     requested.len() == has.addresses.len()
