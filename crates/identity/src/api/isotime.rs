@@ -88,7 +88,7 @@ impl Rest<'_> {
         rest.is_some()
     }
 
-    /// What follows a colon, or everything if there is none.
+    /// The text after a colon, or all of it if there is none.
     fn after_colon(&self) -> Self {
         Self(self.0.strip_prefix(':').unwrap_or(self.0))
     }

@@ -58,7 +58,7 @@ impl From<Error> for End {
     }
 }
 
-/// What undoes a job that fails.
+/// The means that undo a job that fails.
 #[derive(Clone, Copy)]
 enum Scope {
     /// The transaction contains no other writes.
