@@ -3,7 +3,7 @@
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{
-    Bus, Firmware, GuestMetadata, InjectedFile, Key, Medium, SecureBoot, Topology,
+    Bus, Desired, Firmware, GuestMetadata, InjectedFile, Key, Medium, SecureBoot, Topology,
 };
 use serde_json::{Value, json};
 
@@ -397,9 +397,20 @@ fn file(path: &str, contents: &str) -> InjectedFile {
     InjectedFile { path: path.into(), contents: contents.into() }
 }
 
-/// The metadata of the guest on a host.
-async fn guest_on(running: &RunningCloud, host: &str, id: &str) -> GuestMetadata {
-    definition_on(running, host, id).await.config.guest
+/// The metadata in the document of a host with one guest. The guest's domain has the same, without the files.
+async fn guest_on(cloud: &Cloud, running: &RunningCloud, host: &str, id: &str) -> GuestMetadata {
+    let body = match host {
+        "a" => cloud.column("SELECT body FROM documents WHERE host = 'a'").await,
+        _ => cloud.column("SELECT body FROM documents WHERE host = 'b'").await,
+    };
+    let body = body.concat();
+    let Ok(Desired::Present(domain)) = serde_json::from_str(&body) else {
+        panic!("host {host} has the document {body:?}")
+    };
+    let guest = domain.config.guest;
+    let recorded = definition_on(running, host, id).await.config.guest;
+    assert_eq!(recorded, GuestMetadata { files: Vec::new(), ..guest.clone() });
+    guest
 }
 
 /// Files reach the hosts as in upstream: only the request that creates or rebuilds a server has them.
@@ -415,25 +426,25 @@ async fn the_files_of_a_request_are_for_its_config_drive() {
         let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
         running.wait_for_status(&id, "ACTIVE").await;
         let motd = [file("/etc/motd", "SGVsbG8K")];
-        assert_eq!(guest_on(&running, "a", &id).await.files, motd);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, motd);
 
         // A change of the server leaves the files in the host's document.
         let rename = json!({"server": {"name": "two", "hostname": "two"}});
         running.admin("2.90", &format!("PUT /servers/{id}"), rename).await.expect(200);
         admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(guest_on(&running, "a", &id).await.files, motd);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, motd);
 
         // A rebuild replaces the files, and without files removes them.
         let issue = json!([{"path": "/etc/issue", "contents": ""}]);
         let rebuild = json!({"rebuild": {"imageRef": cloud.image, "personality": issue}});
         admin(&running, "2.1", &id, rebuild.clone()).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(guest_on(&running, "a", &id).await.files, [file("/etc/issue", "")]);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, [file("/etc/issue", "")]);
         let without = json!({"rebuild": {"imageRef": cloud.image}});
         admin(&running, "2.90", &id, without).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(guest_on(&running, "a", &id).await.files, []);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, []);
 
         // Another host that creates a config drive gets none.
         admin(&running, "2.56", &id, rebuild.clone()).await.expect(202);
@@ -442,13 +453,13 @@ async fn the_files_of_a_request_are_for_its_config_drive() {
         running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
         admin(&running, "2.91", &id, json!({"unshelve": {"host": "a"}})).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(guest_on(&running, "a", &id).await.files, []);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, []);
         admin(&running, "2.56", &id, rebuild).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
         running.force_down("a", true).await;
         admin(&running, "2.94", &id, json!({"evacuate": {}})).await.expect(200);
         running.wait_for_status(&id, "ACTIVE").await;
-        let evacuated = guest_on(&running, "b", &id).await;
+        let evacuated = guest_on(&cloud, &running, "b", &id).await;
         assert_eq!((evacuated.files, evacuated.hostname.as_str()), (Vec::new(), "two"));
         cloud.audit("at the end").await;
     }
@@ -488,7 +499,7 @@ async fn the_files_of_a_request_are_limited() {
         create(json!(many[..2])).await.refused(403, "Personality file limit exceeded");
         rebuild(one(&long, "eA==")).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(guest_on(&running, "a", &id).await.files, [file(&long, "eA==")]);
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, [file(&long, "eA==")]);
         // The metadata service has no files.
         let proxy = Proxy::of(&running);
         assert_eq!(proxy.meta_data(&id).await.get("files"), None);

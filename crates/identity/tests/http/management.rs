@@ -138,10 +138,15 @@ async fn ids_and_domains_do_not_change() {
             };
             let id = cloud.make(&admin, kind, fields).await;
             let path = format!("/v3/{kind}s/{id}");
+            // Keystone compares the id of a user twice, and once also with null.
+            let null = match kind {
+                "user" => (400, json!("Cannot change user ID")),
+                _ => (200, Value::Null),
+            };
             for (id, answer) in [
                 (json!("other"), (400, json!("Cannot change ID"))),
                 (json!(id), (200, Value::Null)),
-                (Value::Null, (200, Value::Null)),
+                (Value::Null, null),
             ] {
                 let change = json!({kind: {"id": id, "description": "d"}});
                 assert_eq!(ask("PATCH", &path, change).await, answer, "{kind} {id}");
