@@ -274,7 +274,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--old", help="an earlier program that the controllers and the hosts run at first")
-    parser.add_argument("--controllers", type=int, default=2, choices=range(2, DOCUMENTED + 1))
+    parser.add_argument("--controllers", type=int, default=2, choices=range(2, DOCUMENTED + 1), help="how many of them")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--longest", type=float, default=5, help="the longest stop of a controller, in seconds")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

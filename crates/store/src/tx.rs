@@ -39,10 +39,10 @@ struct Expected {
     number: u64,
 }
 
-/// The form of attempts ([`Tx::attempt`]) on SQLite.
+/// The form of attempts ([`Tx::attempt`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempts {
-    /// Without savepoints. An attempt that fails ends the transaction and sets [`Tx::needs_savepoints`].
+    /// Without savepoints, on SQLite only. An attempt that fails ends the transaction and sets [`Tx::needs_savepoints`].
     Bare,
     /// In savepoints.
     Savepoints,
@@ -70,7 +70,7 @@ pub struct Tx<'a> {
     pub(crate) shares_commit: bool,
     /// The round trips of the transaction before this work, on PostgreSQL.
     round_trips_before: u64,
-    /// The form of attempts on SQLite.
+    /// The form of attempts.
     attempts: Attempts,
     /// Set if an attempt without a savepoint has failed: the work must run again, with savepoints.
     pub(crate) needs_savepoints: bool,
@@ -494,7 +494,7 @@ impl<'a> Tx<'a> {
     /// True in an attempt whose failure makes the work run again: effects outside of the transaction, such as counters
     /// of failures, must wait for that run.
     pub fn repeats_failures(&self) -> bool {
-        self.attempts == Attempts::Bare && self.depth > 0 && !self.is_postgres()
+        self.attempts == Attempts::Bare && self.depth > 0
     }
 
     /// Ends the transaction, so that its work runs again with savepoints.
@@ -509,7 +509,7 @@ impl<'a> Tx<'a> {
     fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
         let depth = self.depth;
         self.depth -= 1;
-        if self.attempts == Attempts::Bare && !self.is_postgres() {
+        if self.attempts == Attempts::Bare {
             return if is_ok { Ok(()) } else { Err(self.ask_for_savepoints()) };
         }
         // After a failed statement, PostgreSQL can only roll back to the savepoint.

@@ -67,6 +67,28 @@ async fn work_goes_on_after_a_failed_attempt() {
     }
 }
 
+/// Counters of failures are not part of the transaction, so each failure must count in one run only.
+#[tokio::test]
+async fn a_failure_of_an_attempt_counts_once() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
+        let failures = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&failures);
+        let work = move |tx: &mut Tx<'_>| {
+            assert!(!tx.repeats_failures(), "no attempt is open");
+            let tried = tx.attempt(|tx| {
+                if !tx.repeats_failures() {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+                Err::<(), Error>(refused())
+            });
+            tried.or_else(|_| add(tx, "a"))
+        };
+        store.write(work).await.expect("the work goes on");
+        let seen = (stored(&store).await, failures.load(Ordering::SeqCst));
+        assert_eq!(seen, ("a".into(), 1), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn an_attempt_that_succeeds_costs_one_run() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
