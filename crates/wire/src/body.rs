@@ -17,6 +17,9 @@ pub const JSON_LIMIT: usize = 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// A larger body gets one more second per this many bytes received.
 const BYTES_PER_SECOND: usize = 32 * 1024;
+/// A time limit that ends later than this means that the process was stopped. Its timers then fire before it reads what
+/// has arrived in the meantime, so it continues to read for the same time.
+const LATE: Duration = Duration::from_secs(1);
 
 /// The raw bytes of a body within [`JSON_LIMIT`], without NUL.
 pub struct Body(pub Bytes);
@@ -72,17 +75,31 @@ fn json(bytes: &[u8]) -> Result<Value, Refusal> {
 ///
 /// # Errors
 /// A larger body ([`Kind::TooLarge`]), one that ends early, and one that does not arrive in time.
-pub async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Refusal> {
+pub async fn whole(body: axum::body::Body, most: usize) -> Result<Bytes, Refusal> {
+    whole_in(BODY_TIMEOUT, body, most).await
+}
+
+/// [`whole`], with the time limit of a small body.
+async fn whole_in(
+    timeout: Duration,
+    mut body: axum::body::Body,
+    most: usize,
+) -> Result<Bytes, Refusal> {
     let begun = Instant::now();
+    let mut stopped = Duration::ZERO;
     let mut bytes = BytesMut::new();
     loop {
-        let limit = BODY_TIMEOUT + Duration::from_secs((bytes.len() / BYTES_PER_SECOND) as u64);
-        let left = limit.saturating_sub(begun.elapsed());
+        let limit = timeout + Duration::from_secs((bytes.len() / BYTES_PER_SECOND) as u64);
+        let left = (limit + stopped).saturating_sub(begun.elapsed());
         let frame = match tokio::time::timeout(left, body.frame()).await {
             Ok(None) => return Ok(bytes.freeze()),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => {
                 return Err(Refusal::bad_request("The request body ended prematurely."));
+            }
+            Err(_) if begun.elapsed() > limit + stopped + LATE => {
+                stopped = begun.elapsed() + LATE - limit;
+                continue;
             }
             Err(_) => {
                 return Err(Refusal::new(
@@ -128,7 +145,37 @@ impl<S: Sync, const LIMIT: usize> FromRequest<S> for SmallJson<LIMIT> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(10);
+
+    #[tokio::test]
+    async fn a_body_that_arrived_while_the_process_was_stopped_is_read() {
+        let mut polls = 0;
+        let frames = std::iter::once(Bytes::from_static(b"{}"));
+        let mut frames = frames.map(Ok::<_, std::io::Error>);
+        let stream = futures_util::stream::poll_fn(move |context| {
+            polls += 1;
+            if polls == 1 {
+                // The process is stopped, and its timers fire before it reads.
+                std::thread::sleep(LATE + SHORT * 5);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(frames.next())
+        });
+        let read = whole_in(SHORT, axum::body::Body::from_stream(stream), JSON_LIMIT).await;
+        assert_eq!(read.expect("the body is whole"), "{}");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_arrive_in_time_is_refused() {
+        let stream = futures_util::stream::pending::<Result<Bytes, std::io::Error>>();
+        let read = whole_in(SHORT, axum::body::Body::from_stream(stream), JSON_LIMIT).await;
+        assert_eq!(read.expect_err("the client is too slow").kind, Kind::Timeout);
+    }
 
     #[test]
     fn a_nul_is_distinguished_from_a_text_about_one() {
