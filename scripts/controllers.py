@@ -40,6 +40,7 @@ DRAIN = 8.5         # shutdown_delay of the example, five seconds, and a margin
 LEASE = 13          # longer than the lease, its renewal and a check
 NOTICED = 8         # how long after a strike an answer may be lost: haproxy's checks and its timeouts
 SETTLE_EVERY = 5
+QUIET = 1.5         # seconds without a new or ended operation, after which no request is in flight
 
 
 class Run:
@@ -111,6 +112,7 @@ class Run:
             raise Wrong(f"{when}: {len(lost)} requests failed without a strike: {lost[0]}")
         for host in self.hosts:
             host.check()
+        self.await_quiet(when)
         # haproxy may notice a failure only after it is over.
         deadline = time.monotonic() + NOTICED
         while True:
@@ -127,6 +129,23 @@ class Run:
                 self.cloud.up(len(self.cloud.controllers))
             finally:
                 api.close()
+
+    def await_quiet(self, when):
+        """Waits until no operation begins or ends. A controller that was stopped still carries out the requests that it
+        had received, although their clients have given up."""
+        deadline, last, since = time.monotonic() + 60, None, time.monotonic()
+        while True:
+            try:
+                now = self.ledger.query("SELECT outcome, COUNT(*) FROM operations GROUP BY outcome ORDER BY outcome")
+            except subprocess.CalledProcessError:
+                now = None
+            if now is None or now != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > QUIET:
+                return
+            if time.monotonic() > deadline:
+                raise Wrong(f"{when}: operations still begin or end 60 s after the load")
+            time.sleep(0.2)
 
     def swap(self, controller, binary, load):
         """Stops a controller as its service manager does, and starts a program in its place."""

@@ -546,7 +546,7 @@ async fn a_dirty_handle_is_cleaned_after_its_host_has_dropped_it() {
         assert_eq!(store.write(abandon).await.unwrap(), [(provider, 1)].into(), "{name}");
         assert_eq!(count(&store, "SELECT COUNT(*) FROM device_orders").await, 0, "{name}");
         let clean = move |tx: &mut Tx<'_>| {
-            let dirty = ledger::clean(tx, consumer)?;
+            let dirty = ledger::clean(tx, &host(), consumer)?;
             orders::announce(tx, &Counter::default())?;
             Ok::<_, Error>(dirty)
         };

@@ -128,7 +128,7 @@ pub async fn clean(store: &Store, world: &World, consumer: ConsumerId) {
     let world = world.clone();
     store
         .write(move |tx| {
-            let withheld = ledger::clean(tx, consumer)?;
+            let withheld = ledger::clean(tx, &common::host(), consumer)?;
             Ok::<_, Error>(placement::reserve_each(tx, &world, &withheld)?)
         })
         .await

@@ -246,7 +246,7 @@ async fn an_operator_cannot_release_the_reservation_of_dirty_handles() {
         assert_eq!(reserved(&store, gpu).await, 1, "{name}");
         report_host(&store, &world, with(Health::Healthy)).await;
         assert_eq!(reserved(&store, gpu).await, 1, "{name}");
-        store.write(move |tx| ledger::clean(tx, consumer)).await.unwrap();
+        store.write(move |tx| ledger::clean(tx, &host(), consumer)).await.unwrap();
         report_host(&store, &world, with(Health::Healthy)).await;
         assert_eq!(reserved(&store, gpu).await, 0, "{name}");
     }

@@ -52,12 +52,30 @@ ALTER TABLE hosts ADD COLUMN agent_version_epoch BIGINT;",
 };
 
 /// Selects [`Host`]s.
+/// The last epochs of deleted hosts.
+pub const DELETED_HOSTS: Migration = Migration {
+    name: "compute-0901-deleted-hosts",
+    sql: "
+CREATE TABLE deleted_hosts (
+    host TEXT PRIMARY KEY,
+    epoch BIGINT NOT NULL
+);
+",
+};
+
 macro_rules! select {
     () => {
         "SELECT number, revision, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
         last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew,
         agent, attempt, routed, agent_version, agent_version_epoch FROM hosts"
+    };
+}
+
+/// The epoch after the last one of a host that was deleted, or the first.
+macro_rules! next_epoch {
+    () => {
+        "COALESCE((SELECT epoch FROM deleted_hosts WHERE host = ?2), 0) + 1"
     };
 }
 
@@ -74,11 +92,12 @@ kilonova_store::statements! {
     BY_NUMBER = concat!(select!(), " WHERE number = ?1");
     /// The host with this root provider.
     BY_ROOT = concat!(select!(), " WHERE root_provider = ?1");
-    /// Registers a host: inserts a row, or increments the epoch of the existing one.
+    /// Registers a host: inserts a row, or increments the epoch of the existing one. A host that was
+    /// deleted continues after its last epoch, so that no session from before its deletion is valid.
     REGISTER = concat!("INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
         reported_at, created_at, agent, attempt, agent_version, agent_version_epoch)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12, ?13, 1)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ", next_epoch!(), ", 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12, ?13, ", next_epoch!(), ")
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
             revision = hosts.revision + 1,
             root_provider = excluded.root_provider,
@@ -97,6 +116,9 @@ kilonova_store::statements! {
     /// One host, if it can route.
     GATEWAY = "SELECT host, routed, status, forced_down, last_seen FROM hosts
         WHERE host = ?1 AND routed IS NOT NULL";
+    /// Keeps the epoch of a host that is about to be deleted.
+    KEEP_EPOCH = "INSERT INTO deleted_hosts (host, epoch) SELECT host, epoch FROM hosts WHERE host = ?1
+        ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch";
     /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
     /// Writes the operator's settings.
@@ -339,8 +361,9 @@ pub fn touch(tx: &mut Tx<'_>, host: &mut Host) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes a host's row.
+/// Deletes a host's row. Its epoch is kept.
 pub fn delete(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
+    tx.defer(KEEP_EPOCH, params![name])?;
     tx.defer(DELETE, params![name])?;
     changed(tx, name)?;
     Ok(())

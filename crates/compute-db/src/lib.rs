@@ -25,6 +25,7 @@ pub mod guest_metadata;
 pub mod hosts;
 pub mod kept;
 pub mod keypairs;
+pub mod left_guests;
 pub mod machines;
 pub mod migrations_actions;
 pub mod migrations_aggregates;
@@ -91,6 +92,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         hosts::STATEMENTS,
         kept::STATEMENTS,
         keypairs::STATEMENTS,
+        left_guests::STATEMENTS,
         machines::STATEMENTS,
         moves::STATEMENTS,
         port_claims::AUDIT,

@@ -38,6 +38,8 @@ pub const SERVERS: &[Migration] = &[
     super::documents::REPORTS,
     super::documents::REGISTRATIONS,
     super::volumes::ACTIONS,
+    super::left_guests::LEFT_GUESTS,
+    super::hosts::DELETED_HOSTS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -43,6 +43,9 @@ kilonova_store::statements! {
     /// A row if a server was evacuated from a host that has not removed the guest yet.
     EVACUATED_FROM = "SELECT number FROM moves WHERE held_on = ?1 AND source_host = ?1
         AND kind = 'evacuation' AND status = 'done' LIMIT 1";
+    /// Completes the evacuation of a server from a host that has removed the guest.
+    COMPLETE_EVACUATION = "UPDATE moves SET status = 'completed', updated_at = ?3
+        WHERE server_id = ?1 AND source_host = ?2 AND kind = 'evacuation' AND status = 'done'";
     /// A page of migrations older than a number, newest first.
     PAGE = concat!(select!(), " WHERE number < ?1 ORDER BY number DESC LIMIT ?2");
     /// The number of a migration.
@@ -288,6 +291,18 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: Timestamp) -> Result<(), Erro
         new.old_flavor.ram.max(new.new_flavor.ram)
     ];
     tx.defer(INSERT, params)?;
+    Ok(())
+}
+
+/// Completes the evacuation of a server from a host, now that this host has removed the guest. Needed only where the
+/// migration no longer holds claims there.
+pub fn complete_evacuation(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    source: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(COMPLETE_EVACUATION, params![server, source, now])?;
     Ok(())
 }
 

@@ -16,8 +16,9 @@ kilonova_store::statements! {
         WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
     /// Selects a row if a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
-    /// Selects a row if a migration has a claim on a host.
-    ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
+    /// Selects a row if an open migration uses a host.
+    ANY_OPEN_MOVE = "SELECT 1 FROM moves WHERE open_server IS NOT NULL
+        AND (held_on = ?1 OR source_host = ?1 OR dest_host = ?1) LIMIT 1";
     /// The usage of the servers on some hosts.
     ON_HOSTS = "SELECT host, vcpus, memory_mb, task_state, spec FROM servers WHERE host IN ({})";
     /// The migrations that hold claims, with the host of their server, and its specification where source and destination
@@ -158,9 +159,9 @@ pub fn any_on(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON, params![host])?.is_some())
 }
 
-/// True if a migration has a claim on a host.
-pub fn any_move_holds(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
-    Ok(tx.row(ANY_MOVE, params![host])?.is_some())
+/// True if a host is the source or the destination of an open migration.
+pub fn any_open_move_uses(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
+    Ok(tx.row(ANY_OPEN_MOVE, params![host])?.is_some())
 }
 
 /// The usage of each of these hosts: its servers, and the other side of each resize and migration, as in Nova

@@ -1,12 +1,12 @@
 //! Machine ids, and the host names under which machines register.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute_app::{Compute, attention};
-use kilonova_compute_db::cells;
+use kilonova_compute_app::{Compute, attention, retire};
+use kilonova_compute_db::{cells, hosts};
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
-    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, NumaCell, Observation,
+    ControlPlane, Deployable, Desired, Device, DeviceKind, HandleSlot, Health, NumaCell, Observation,
     Outcome, Refusal, Registration,
 };
 use kilonova_placement::World;
@@ -111,6 +111,16 @@ impl Cloud {
             .expect("the data can be read")
     }
 
+    /// The health of a host's devices.
+    async fn health(&self, host: &'static str) -> Vec<String> {
+        let sql = "SELECT health FROM devices WHERE host = ?1";
+        let read = self.store.read(move |tx| {
+            let rows = tx.rows(sql, params![host])?;
+            rows.iter().map(|row| row.string(0)).collect::<Result<_, kilonova_store::Error>>()
+        });
+        read.await.expect("the data can be read")
+    }
+
     async fn notices(&self) -> String {
         let all = attention::collect(&self.store, &attention::Bounds::default())
             .await
@@ -155,6 +165,47 @@ async fn a_second_machine_of_a_name_is_refused_while_the_first_is_up() {
         assert_eq!(cloud.register("a", "m1").await, Ok(2), "{}: it is not fenced", cloud.name);
         assert_eq!(cloud.register("b", "").await, Ok(1), "{}: no id, no check", cloud.name);
         assert_eq!(cloud.register("b", "m3").await, Ok(2), "{}: the first id", cloud.name);
+    }
+}
+
+/// The guests that a machine has when its service is deleted are its own: another machine that takes the name has none of
+/// them and a later session, and the machine removes them under any name before its devices are offered.
+#[tokio::test]
+async fn a_deleted_machine_removes_its_guests_under_any_name_and_its_replacement_has_none() {
+    const ABSENT: &str = "INSERT INTO documents (host, server_id, generation, body, held)
+        VALUES ('a', ?1, 1, '{\"state\":\"absent\"}', 0)";
+    for cloud in clouds().await {
+        let first = cloud.register("a", "m1").await.expect("the controller accepts the report");
+        let (a, b) = (HostName::verbatim("a"), HostName::verbatim("b"));
+        let (server, compute, host) = (ServerId::new_v4(), cloud.link.0.clone(), a.clone());
+        let deleted = cloud.store.write(move |tx| {
+            tx.execute(ABSENT, params![server])?;
+            tx.execute("UPDATE hosts SET forced_down = 1", params![])?;
+            let row = hosts::by_name(tx, &host)?.expect("the host has a row");
+            retire::retire(tx, &compute, &row)
+        });
+        deleted.await.expect("the service is deleted");
+
+        let replacement = cloud.register("a", "m2").await.expect("the name is free");
+        assert!(replacement > first, "{}: no session of the old machine is valid", cloud.name);
+        assert_eq!(cloud.health("a").await, ["healthy"], "{}", cloud.name);
+        let batch = cloud.link.desired(&a, replacement, 0).await.expect("the session is valid");
+        assert!(batch.documents.is_empty(), "{}: {batch:?}", cloud.name);
+
+        let epoch = cloud.register("b", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["failed"], "{}", cloud.name);
+        let batch = cloud.link.desired(&b, epoch, 0).await.expect("the session is valid");
+        let [document] = &batch.documents[..] else { panic!("{}: {batch:?}", cloud.name) };
+        assert_eq!((document.server, &document.desired), (server, &Desired::Absent));
+        // It registers again before it has removed the guest.
+        let epoch = cloud.register("b", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["failed"], "{}", cloud.name);
+        let report = vec![Observation::new(server, document.generation, Outcome::Absent)];
+        cloud.link.observed(&b, epoch, report).await.expect("the report is accepted");
+        let batch = cloud.link.desired(&b, epoch, batch.generation).await;
+        assert!(batch.expect("the session is valid").register, "{}", cloud.name);
+        cloud.register("b", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["healthy"], "{}", cloud.name);
     }
 }
 

@@ -122,6 +122,10 @@ statements! {
     /// Providers with handles that a consumer left dirty.
     DIRTY_PROVIDERS_OF = "SELECT DISTINCT p.provider_id FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id WHERE h.dirty_of = ?1";
+    /// Providers of a host with handles that a consumer left dirty.
+    DIRTY_PROVIDERS_ON = "SELECT DISTINCT p.provider_id FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE h.dirty_of = ?1 AND d.host = ?2";
     /// Deletes the absent handles that a consumer left dirty, after its host has dropped them.
     DELETE_ABSENT_DIRTY = "DELETE FROM attach_handles
         WHERE dirty_of = ?1 AND parked IS NULL AND present = 0";
@@ -331,6 +335,15 @@ pub(crate) fn dirty_providers_of(
     consumer: ConsumerId,
 ) -> Result<Vec<ProviderId>, Error> {
     providers(&tx.rows(DIRTY_PROVIDERS_OF, params![consumer])?)
+}
+
+/// Providers of a host with handles that a consumer left dirty.
+pub(crate) fn dirty_providers_on(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    consumer: ConsumerId,
+) -> Result<Vec<ProviderId>, Error> {
+    providers(&tx.rows(DIRTY_PROVIDERS_ON, params![consumer, host])?)
 }
 
 /// Provider and host of a request's handle.

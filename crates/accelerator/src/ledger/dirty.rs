@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, HostName, ProviderId};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -50,20 +50,25 @@ pub fn left_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> 
     Ok(!handles::dirty_providers_of(tx, consumer)?.is_empty())
 }
 
-/// Frees the handles that the consumer left dirty. Idempotent.
+/// Frees the handles that the consumer left dirty on a host. Idempotent. A consumer leaves handles on one host only.
 ///
 /// # Errors
 /// Store errors only.
-pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<BTreeMap<ProviderId, i64>, Error> {
-    let providers = handles::dirty_providers_of(tx, consumer)?;
-    let Shared { cards, islands } = handles::shared_of_consumer(tx, consumer)?;
-    if !providers.is_empty() {
-        let now = time::now();
-        handles::touch_cards(tx, &cards)?;
-        islands.iter().try_for_each(|island| db::islands::touch(tx, island))?;
-        orders::clean_dropped(tx, consumer, now)?;
-        handles::free_dirty(tx, consumer, now)?;
+pub fn clean(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    consumer: ConsumerId,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let providers = handles::dirty_providers_on(tx, host, consumer)?;
+    if providers.is_empty() {
+        return Ok(BTreeMap::new());
     }
+    let Shared { cards, islands } = handles::shared_of_consumer(tx, consumer)?;
+    let now = time::now();
+    handles::touch_cards(tx, &cards)?;
+    islands.iter().try_for_each(|island| db::islands::touch(tx, island))?;
+    orders::clean_dropped(tx, consumer, now)?;
+    handles::free_dirty(tx, consumer, now)?;
     let mut all = withheld::each(tx, providers, &cards)?;
     all.extend(withheld::of_islands(tx, &islands)?);
     Ok(all)

@@ -323,17 +323,18 @@ pub(crate) fn abandon_of(
     Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }
 
-/// Frees the devices that a server, or one of its migrations, abandoned on a host. Called after the
-/// host has removed the guest.
+/// Frees the devices that a server, or one of its migrations, abandoned on a host. Called after this host has removed the
+/// guest; devices that the consumer abandoned on another host stay dirty.
 ///
 /// # Errors
 /// Store errors only.
 pub(crate) fn reclaim(
     tx: &mut Tx<'_>,
     compute: &Compute,
+    host: &HostName,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    let dirty = devices::clean(tx, consumer)?;
+    let dirty = devices::clean(tx, host, consumer)?;
     devices::orders::announce(tx, compute)?;
     Ok(placement::reserve_each(tx, &compute.world, &dirty)?)
 }

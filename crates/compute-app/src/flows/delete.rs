@@ -24,7 +24,7 @@ use kilonova_wire::Context;
 use super::journal::{self, OpenOperation};
 use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
-use crate::{Compute, Error, boot, moves as claims, ports, volumes};
+use crate::{Compute, Error, boot, moves as claims, ports, retire, volumes};
 
 /// The maximum time that a server without a guest is kept for the release of its ports and volumes. The loop that ends
 /// the wait may add its period.
@@ -165,11 +165,11 @@ pub(super) fn dropped(
             let held = moves::held_on(tx, server, host)?;
             let own = held.iter().all(Move::same_host);
             migration::source_removed(tx, &held, now)?;
-            claims::drop_moves(tx, compute, server, held)?;
+            claims::drop_moves(tx, compute, server, host, held)?;
             if own {
-                boot::reclaim(tx, compute, boot::consumer_of(server))?;
+                boot::reclaim(tx, compute, host, boot::consumer_of(server))?;
             }
-            Ok(())
+            retire::left_guest_removed(tx, compute, host, server)
         }
         Outcome::Failed { step, message } => {
             tracing::warn!(
@@ -217,7 +217,10 @@ pub(super) fn destroyed(
             servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
             documents::forget(tx, host, server)?;
             migration::source_removed(tx, &moved, now)?;
-            claims::drop_moves(tx, compute, server, moved)?;
+            claims::drop_moves(tx, compute, server, host, moved)?;
+            if own.as_ref() != Some(host) {
+                retire::left_guest_removed(tx, compute, host, server)?;
+            }
             let actor = boot::actor_of(row);
             if left.is_empty() {
                 boot::release_held(tx, compute, &actor, consumer, held)?;

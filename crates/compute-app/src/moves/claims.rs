@@ -99,7 +99,7 @@ pub fn release_claims_of_migrations(
     host: &HostName,
 ) -> Result<(), Error> {
     let held = moves::held_on(tx, server, host)?;
-    drop_moves(tx, compute, server, held)
+    drop_moves(tx, compute, server, host, held)
 }
 
 /// [`release_claims_of_migrations`] for the given migrations.
@@ -107,6 +107,7 @@ pub fn drop_moves(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
+    host: &HostName,
     held: Vec<Move>,
 ) -> Result<(), Error> {
     for held in held {
@@ -118,7 +119,7 @@ pub fn drop_moves(
         let actor = boot::initiator_of(tx, server)?;
         boot::release_held(tx, compute, &actor, held.id, claims)?;
         if is_dirty {
-            boot::reclaim(tx, compute, held.id)?;
+            boot::reclaim(tx, compute, host, held.id)?;
         }
         moves::set_held(tx, held.id, None)?;
     }

@@ -17,11 +17,14 @@ use kilonova_wire::refusal::Kind;
 /// Maximum number of a machine's other names in a warning.
 const NAMED: usize = 3;
 
-/// The parts of a registration that guests under the machine's other names may use.
+/// The parts of a registration that guests under the machine's other names, or from before the service was deleted, may
+/// use.
 pub(super) struct Offered<'a> {
-    /// The devices; all of them count as failed if another name of the machine has handles that are not free.
+    /// The devices; all of them count as failed if another name of the machine has handles that are not free, or if the
+    /// host must first remove guests.
     pub devices: Cow<'a, [Device]>,
-    /// The NUMA cells; none if servers under another name of the machine have dedicated CPUs.
+    /// The NUMA cells; none if servers under another name of the machine have dedicated CPUs, or if the host must first
+    /// remove guests.
     pub cells: Option<&'a [NumaCell]>,
 }
 
@@ -66,15 +69,32 @@ pub(super) fn identify<'a>(
     // `others` begins with the newest name.
     let held = others.iter().find_map(|old| Some((old, *held.get(old)?)));
     if let Some((old, held)) = held {
-        offered.devices = Cow::Owned(as_failed(&registration.devices, old, held));
+        let reason = held_elsewhere(old, held);
+        offered.devices = Cow::Owned(as_failed(&registration.devices, &reason));
     }
     Ok(offered)
 }
 
-/// The devices of a machine, marked as failed because its old name has handles that are not free. Handles with an
-/// owner become free when their servers are moved or deleted; only the agent of the old name can clean the others.
-fn as_failed(devices: &[Device], old: &HostName, held: HeldHandles) -> Vec<Device> {
-    let reason = match held {
+/// Withholds what the host's guests from before its service was deleted may use.
+pub(super) fn withhold(offered: &mut Offered<'_>, registration: &Registration, guests: usize) {
+    let host = &registration.host;
+    tracing::warn!(
+        %host, guests,
+        "the host's service was deleted while it may have had guests; it removes them before its devices are available"
+    );
+    let reason = format!(
+        "the service of host {host} was deleted while it may have had guests ({guests}): the devices are available once \
+         the host has removed them"
+    );
+    offered.cells = None;
+    offered.devices = Cow::Owned(as_failed(&registration.devices, &reason));
+}
+
+/// The reason for which the devices of a machine are failed while its old name has handles that are not free. Handles
+/// with an owner become free when their servers are moved or deleted; only the agent of the old name can clean the
+/// others.
+fn held_elsewhere(old: &HostName, held: HeldHandles) -> String {
+    match held {
         HeldHandles { owned: 0, ownerless } => format!(
             "this machine was registered as host {old}, which has accelerators that no server holds \
              and that are not clean ({ownerless}): restore the machine's old name until they are"
@@ -83,9 +103,13 @@ fn as_failed(devices: &[Device], old: &HostName, held: HeldHandles) -> Vec<Devic
             "this machine was registered as host {old}, whose servers hold accelerators ({owned}): move \
              or delete the servers of {old}, or restore the machine's old name"
         ),
-    };
+    }
+}
+
+/// The devices, marked as failed.
+fn as_failed(devices: &[Device], reason: &str) -> Vec<Device> {
     let as_failed = |device: &Device| Device {
-        health: Health::Failed { reason: reason.clone(), since: None },
+        health: Health::Failed { reason: reason.to_owned(), since: None },
         ..device.clone()
     };
     devices.iter().map(as_failed).collect()

@@ -5,8 +5,8 @@
 //! it, and a registration changes only the devices below the root.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::{cells, fits, hosts, machines, volumes};
+use kilonova_compute_app::{Compute, Error, retire};
+use kilonova_compute_db::{cells, fits, hosts, left_guests, machines, volumes};
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass, ascending};
 use kilonova_node_api::{Refusal, Registration, Session};
@@ -16,7 +16,7 @@ use kilonova_topology::{Cpus, HostCell, format_cpus};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 
-use super::machine::identify;
+use super::machine::{self, identify};
 use super::{division, owner_traits, unavailable, validate};
 
 /// Placement's upper bound of `max_unit`.
@@ -43,6 +43,7 @@ fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     ledger::expect_acknowledge(tx, host, ledger::EVERYTHING)?;
     ledger::expect_report(tx, host, &registration.devices)?;
     cells::expect_of_host(tx, host)?;
+    left_guests::expect_of(tx, host, &registration.machine_id)?;
     Ok(hosts::expect_by_name(tx, host)?)
 }
 
@@ -77,7 +78,11 @@ fn record(
         return Ok(Session { epoch: host.epoch, undivided: known_cells.undivided.is_some() });
     }
     let named = placement::root_by_name(tx, &registration.host)?;
-    let offered = identify(tx, compute, registration, known.as_ref(), now)?;
+    let left = retire::left_guests(tx, &registration.host, &registration.machine_id)?;
+    let mut offered = identify(tx, compute, registration, known.as_ref(), now)?;
+    if !left.is_empty() {
+        machine::withhold(&mut offered, registration, left.len());
+    }
     let external_nova = compute.options.nova_elsewhere;
     let root = match &known {
         _ if external_nova => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
@@ -110,6 +115,7 @@ fn record(
         attempt: registration.attempt,
     };
     let row = hosts::register(tx, &new, now)?;
+    retire::return_left_guests(tx, compute, &registration.host, &left)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
     if reported.divided || known_cells.divided {
         cells::set_divided(tx, &registration.host, reported.divided.then_some(row.version.epoch))?;

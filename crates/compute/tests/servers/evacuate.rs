@@ -60,6 +60,102 @@ async fn the_server_is_rebuilt_and_the_old_host_drops_it() {
     }
 }
 
+/// A host that never returns can be deleted, although it has not removed the guests of evacuated servers. If it returns
+/// after all, its devices are available only once it has removed them.
+#[tokio::test]
+async fn a_host_whose_servers_were_evacuated_can_be_deleted() {
+    const HEALTHY: &str = "SELECT health FROM devices WHERE host = 'a'";
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        let deleted = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        // The evacuation waits for its destination.
+        running.nodes.kill("b").await;
+        evacuate(&running, "2.94", &id).await;
+        let path = format!("DELETE /servers/{deleted}");
+        running.call(ADMIN, "2.90", &path, None).await.expect(204);
+        let list = running.get(ADMIN, "2.53", "/os-services?host=a").await.expect(200);
+        let service = list["services"][0]["id"].as_str().expect("it has an id").to_owned();
+        let delete = format!("DELETE /os-services/{service}");
+        let refused = running.call(ADMIN, "2.53", &delete, None).await;
+        refused.refused(409, "Unable to delete compute service that is hosting instances.");
+        running.start_node(&cloud, "b").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.call(ADMIN, "2.53", &delete, None).await.expect(204);
+        assert_eq!(cloud.column(HEALTHY).await, [""; 0]);
+        let left = "SELECT server_id FROM left_guests";
+        assert_eq!(cloud.column(left).await.len(), 2);
+        cloud.audit("the host is deleted").await;
+
+        // The host returns and does not get the documents yet.
+        let both = cloud.files("a", "running");
+        assert_eq!(both.len(), 2, "{both:?}");
+        cloud
+            .execute(
+                "INSERT INTO documents (host, server_id, generation, body, held)
+                 SELECT host, server_id, 1, '{\"state\":\"absent\"}', 1 FROM left_guests",
+            )
+            .await;
+        running.start_node(&cloud, "a").await;
+        wait_until("the host has registered", async || !cloud.column(HEALTHY).await.is_empty())
+            .await;
+        assert!(cloud.column(HEALTHY).await.iter().all(|health| health != "healthy"));
+        assert_eq!(cloud.files("a", "running"), both);
+        running.nodes.kill("a").await;
+        cloud.execute("DELETE FROM documents WHERE host = 'a'").await;
+
+        // It gets them, removes the guests and is available.
+        running.nodes.rescan = Some(std::time::Duration::from_millis(50));
+        running.start_node(&cloud, "a").await;
+        wait_until("the devices are available", async || {
+            cloud.column(HEALTHY).await.iter().all(|health| health == "healthy")
+        })
+        .await;
+        assert_eq!(cloud.files("a", "domains"), [""; 0]);
+        assert_eq!(cloud.column(left).await, [""; 0]);
+        assert_eq!(cloud.column("SELECT status FROM moves").await, ["completed"]);
+        assert_eq!(host_of(&running, &id).await, "b");
+        running.active_server_on(&cloud, "a", "vgpu").await;
+        cloud.assert_consistent(&running, "the host is back").await;
+        cloud.teardown(&running, "the host is back").await;
+    }
+}
+
+/// A returned host that removes a guest frees no device that the same server left on another host.
+#[tokio::test]
+async fn a_removal_frees_only_devices_of_its_own_host() {
+    const DIRTY: &str = "SELECT d.host FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+        JOIN devices d ON d.id = p.device_id WHERE h.state = 'dirty'";
+    let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        evacuate(&running, "2.94", &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let list = running.get(ADMIN, "2.53", "/os-services?host=a").await.expect(200);
+        let service = list["services"][0]["id"].as_str().expect("it has an id").to_owned();
+        let delete = format!("DELETE /os-services/{service}");
+        running.call(ADMIN, "2.53", &delete, None).await.expect(204);
+        running.nodes.kill("b").await;
+        running.force_down("b", true).await;
+        running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        assert_eq!(cloud.column(DIRTY).await, ["b"]);
+        running.start_node(&cloud, "a").await;
+        wait_until("the guest is removed", async || cloud.files("a", "domains").is_empty()).await;
+        wait_until("the removal is reported", async || {
+            cloud.column("SELECT server_id FROM left_guests").await.is_empty()
+        })
+        .await;
+        assert_eq!(cloud.column(DIRTY).await, ["b"]);
+        running.force_down("b", false).await;
+        running.start_node(&cloud, "b").await;
+        wait_until("the device is clean", async || cloud.column(DIRTY).await.is_empty()).await;
+    }
+}
+
 #[tokio::test]
 async fn the_guest_metadata_names_the_zone_of_the_new_host() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
