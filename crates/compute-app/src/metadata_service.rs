@@ -21,7 +21,7 @@ use kilonova_guest_metadata::{
     Answer, Document, Images, TaggedDisk, Vendordata, VolumeDisk, hostname,
 };
 use kilonova_ids::{HostName, ImageId, ServerId};
-use kilonova_node_api::{Boot, GuestMetadata};
+use kilonova_node_api::Boot;
 use kilonova_store::{Severity, Tx};
 use kilonova_wire::{Refusal, time};
 
@@ -240,9 +240,7 @@ impl MetadataService {
     fn make(&self, facts: Facts) -> Result<Document, Error> {
         let Facts { server, interfaces, disks, volumes, groups, numbers } = facts;
         let zone = self.compute.zone_of(server.host.as_ref());
-        let guest = GuestSource::of(&server, &zone).guest_metadata();
-        // Only the config drive has the files.
-        let guest = GuestMetadata { files: Vec::new(), ..guest };
+        let guest = GuestSource::of(&server, &zone).guest_metadata().without_files();
         let spec = &server.spec;
         let boot = Boot {
             image: spec.image,

@@ -115,7 +115,7 @@ impl Document {
             security_groups: config.guest.security_groups.clone(),
             block_devices: Self::block_devices(&config.boot, &config.machine, &volumes),
             vendordata,
-            guest: GuestMetadata { files: Vec::new(), ..config.guest.clone() },
+            guest: config.guest.clone().without_files(),
         })
     }
 

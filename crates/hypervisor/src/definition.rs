@@ -33,7 +33,7 @@ impl Definition {
         for volume in &mut plain.config.volumes {
             *volume = volume.without_secrets();
         }
-        plain.config.guest.files.clear();
+        plain.config.guest = plain.config.guest.without_files();
         plain
     }
 

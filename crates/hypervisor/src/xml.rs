@@ -45,7 +45,8 @@ impl Definition {
     }
 
     fn write_metadata(&self, xml: &mut String) -> std::fmt::Result {
-        let Self { config, done, .. } = self;
+        // The files of the config drive are on the drive, and anyone who may read the XML would see the secrets.
+        let Self { config, done, sources, .. } = &self.without_secrets();
         let DomainConfig {
             display_name,
             boot,
@@ -75,10 +76,8 @@ impl Definition {
         if *machine != Machine::default() {
             write_json(xml, "machine", machine)?;
         }
-        // The files are on the config drive, and anyone who may read the XML would see them.
-        let guest = GuestMetadata { files: Vec::new(), ..guest.clone() };
-        if guest != GuestMetadata::default() {
-            write_json(xml, "guest", &guest)?;
+        if *guest != GuestMetadata::default() {
+            write_json(xml, "guest", guest)?;
         }
         if let Some(rescue) = rescue {
             write_json(xml, "rescue", rescue)?;
@@ -134,9 +133,8 @@ impl Definition {
             write_json(xml, "interface", interface)?;
         }
         for volume in volumes {
-            let source = self.sources.get(&volume.volume_id).cloned();
-            let volume = volume.without_secrets();
-            write_json(xml, "volume", &RecordedVolume { volume, source })?;
+            let source = sources.get(&volume.volume_id).cloned();
+            write_json(xml, "volume", &RecordedVolume { volume: volume.clone(), source })?;
         }
         writeln!(xml, "    </kilonova:server>")
     }

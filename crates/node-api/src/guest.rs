@@ -59,6 +59,14 @@ pub struct GuestMetadata {
     pub files: Vec<InjectedFile>,
 }
 
+impl GuestMetadata {
+    /// The metadata for every use but a config drive.
+    #[must_use]
+    pub fn without_files(self) -> Self {
+        Self { files: Vec::new(), ..self }
+    }
+}
+
 /// A file that a request gives to a guest.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InjectedFile {

@@ -409,7 +409,7 @@ async fn guest_on(cloud: &Cloud, running: &RunningCloud, host: &str, id: &str) -
     };
     let guest = domain.config.guest;
     let recorded = definition_on(running, host, id).await.config.guest;
-    assert_eq!(recorded, GuestMetadata { files: Vec::new(), ..guest.clone() });
+    assert_eq!(recorded, guest.clone().without_files());
     guest
 }
 

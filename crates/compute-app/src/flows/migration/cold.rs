@@ -268,10 +268,10 @@ pub(super) fn guest_at_dest(
         if migration.kind == Kind::Evacuation {
             // A resized guest runs immediately, as upstream.
             domain.starts_paused = ports.are_awaited && power == Power::On;
-            domain.config.guest = boot::guest_metadata(tx, ctx.compute, &ctx.server, Some(dest))?;
+            let guest = boot::guest_metadata(tx, ctx.compute, &ctx.server, Some(dest))?;
             // As upstream, the new config drive has none of the files of the boot (`evacuate` in `nova/compute/api.py`). Other
             // moves take the drive along.
-            domain.config.guest.files.clear();
+            domain.config.guest = guest.without_files();
             // The disks are created anew. The image of a guest that was unshelved is deleted (upstream: `_unshelve_instance`
             // in `nova/compute/manager.py` restores the server's `image_ref`).
             domain.config.boot.image =
