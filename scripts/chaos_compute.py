@@ -15,6 +15,7 @@ from stack import Gone, Wrong
 
 THREADS = 6
 ALIVE = 30          # the load deletes rather than creates when there are more servers
+BATCHES = 30        # creates of several before the next check, which finds all their servers
 COMPUTE = "/compute/v2.1"
 IMAGES = "/image/v2/images"
 HOST = "OS-EXT-SRV-ATTR:host"
@@ -312,7 +313,7 @@ class Load:
                   "flavorRef": self.dice.choice(self.flavors)}
         body = {"server": server}
         name, least, most = "create", 1, 1
-        if self.world.whole and self.dice.random() < 0.2:
+        if self.world.whole and len(self.world.batches) < BATCHES and self.dice.random() < 0.2:
             name, least, most = "create several", self.dice.choice([1, 2]), self.dice.choice([2, 3])
             server |= {"min_count": least, "max_count": most}
         if self.groups and self.dice.random() < 0.2:

@@ -281,6 +281,19 @@ class Run:
         load.join()
         self.tick(f"{self.options.kills} strikes, the audit clean after each")
 
+    def unfinished(self):
+        """The open operations, their migrations and documents, as lines."""
+        yield "open operations, their migrations and documents:"
+        for sql in ("SELECT subject, kind, step, state, created_at, updated_at FROM operations WHERE outcome = 'open'",
+                    "SELECT server_id, kind, status, source_host, dest_host, held_on FROM moves "
+                    "WHERE open_server IN (SELECT subject FROM operations WHERE outcome = 'open')",
+                    "SELECT host, server_id, generation, body FROM documents "
+                    "WHERE server_id IN (SELECT subject FROM operations WHERE outcome = 'open')"):
+            try:
+                yield from (" | ".join(row) for row in self.ledger.query(sql))
+            except (AttributeError, OSError, subprocess.SubprocessError) as error:
+                yield str(error)
+
     def end(self):
         for host in self.hosts:
             host.kill()
@@ -318,6 +331,7 @@ def main():
         failed = 0
     except (Wrong, Gone, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
         print(f"\n  ✗ {error}", flush=True)
+        print("\n".join(run.unfinished()))
         for controller in run.cloud.controllers:
             if controller.starts:
                 print(f"\nthe end of the log of controller {controller.number} ({controller.log}):\n{controller.tail()}")
