@@ -78,12 +78,13 @@ kinds! {
     RequestId, RequestKind, "request";
 }
 
-/// Returns an identifier greater than all earlier ones: version 7 of RFC 9562, which begins with
-/// the time. In the indexes of a large table, rows created together are then adjacent, while random
-/// ids would each write to a page of their own. Do not use it for objects whose first digits must
-/// differ, such as ports, which name their devices after them.
+/// Returns an identifier greater than all earlier ones. It begins with the time, as version 7 of RFC 9562, so that rows
+/// created together are adjacent in the indexes of a large table, while random ids would each write to a page of their
+/// own. Its version number is 4, as in Nova's identifiers: gophercloud refuses scheduler hints with other versions than 1
+/// to 5. Do not use it for objects whose first digits must differ, such as ports, which name their devices after them.
 pub fn ascending<T: GenericUuid>() -> T {
-    T::from_untyped_uuid(uuid::Uuid::now_v7())
+    let id = uuid::Builder::from_u128(uuid::Uuid::now_v7().as_u128());
+    T::from_untyped_uuid(id.with_version(uuid::Version::Random).into_uuid())
 }
 
 /// Parses the forms that OpenStack calls "uuid-like": 32 hex digits, with or without dashes, in
@@ -108,6 +109,12 @@ mod tests {
         ids.sort_by_key(ToString::to_string);
         ids.dedup();
         assert_eq!(ids, made);
+    }
+
+    #[test]
+    fn ascending_ones_have_novas_version() {
+        let id: uuid::Uuid = ascending();
+        assert_eq!((id.get_version_num(), id.get_variant()), (4, uuid::Variant::RFC4122));
     }
 
     #[test]

@@ -25,16 +25,17 @@ pub(crate) mod withheld;
 
 pub use audit::AUDIT;
 
+use kilonova_ids::ascending;
 use newtype_uuid::GenericUuid;
 use uuid::Uuid;
 
-/// The bits of an ascending id (UUIDv7) after its variant.
+/// The bits of an ascending id after its variant.
 const TAIL: u128 = (1 << 62) - 1;
 
 /// Ids of rows that are inserted together: a new ascending id and its successors. The random bits
 /// are drawn once for all of them, because a report has hundreds of rows.
 pub(crate) fn consecutive<T: GenericUuid>() -> impl Iterator<Item = T> {
-    let first = Uuid::now_v7().as_u128();
+    let first = ascending::<Uuid>().as_u128();
     (0..).map(move |n| {
         let tail = (first & TAIL).wrapping_add(n) & TAIL;
         T::from_untyped_uuid(Uuid::from_u128((first & !TAIL) | tail))
@@ -84,7 +85,7 @@ mod tests {
         assert!(ids.is_sorted() && ids.iter().collect::<BTreeSet<_>>().len() == 1000);
         assert!(ids[0].to_string() > earlier.to_string());
         for id in ids {
-            assert_eq!((id.get_version_num(), id.get_variant()), (7, Variant::RFC4122));
+            assert_eq!((id.get_version_num(), id.get_variant()), (4, Variant::RFC4122));
         }
     }
 }
