@@ -763,7 +763,7 @@ async fn subnets_with_dhcp_have_a_dhcp_port() {
         api.audit().await;
         api.none("ann:red", &format!("DELETE /ports/{}", last["id"].as_str().unwrap())).await;
         let ips = answering().await.1;
-        assert_eq!(ips, json!(["fd00::ffff:ffff:ffff:ffff", "10.0.0.253"]), "the second highest");
+        assert_eq!(ips, json!(["10.0.0.253", "fd00::ffff:ffff:ffff:ffff"]), "the second highest");
         api.none("ann:red", &at("DELETE")).await;
         assert_eq!(answering().await.1, ips, "its successor has the same, although .254 is free");
         api.none("ann:red", &format!("DELETE /subnets/{ipv6}")).await;

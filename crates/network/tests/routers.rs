@@ -587,11 +587,18 @@ async fn a_floating_address_stands_for_a_fixed_one() {
 async fn floating_addresses_are_refused_in_upstreams_words() {
     for api in apis().await {
         let scene = Scene::new(&api).await;
-        let (lone, _) = network(&api, "ann:red", json!({}), "10.5.0.0/24").await;
+        let (lone, foreign) = network(&api, "ann:red", json!({}), "10.5.0.0/24").await;
         let lone = text(&api.make("ann:red", "port", json!({"network_id": lone})).await["id"]);
+        let in_subnet = |id: &str| json!({"floating_network_id": scene.outside, "subnet_id": id});
         let two = json!({"network_id": scene.net,
             "fixed_ips": [{"ip_address": "10.0.0.50"}, {"ip_address": "10.0.0.51"}]});
         let two = text(&api.make("ann:red", "port", two).await["id"]);
+        let unsorted = json!({"network_id": scene.net,
+            "fixed_ips": [{"ip_address": "10.0.0.99"}, {"ip_address": "10.0.0.100"}, {"ip_address": "10.0.0.98"}]});
+        let unsorted = api.make("ann:red", "port", unsorted).await;
+        let shown =
+            unsorted["fixed_ips"].as_array().unwrap().iter().map(|ip| text(&ip["ip_address"]));
+        assert_eq!(shown.collect::<Vec<_>>(), ["10.0.0.100", "10.0.0.98", "10.0.0.99"]);
         let theirs = api.make("admin:blue", "port", json!({"network_id": scene.net})).await;
         let theirs = text(&theirs["id"]);
         let none = json!({"network_id": scene.net, "fixed_ips": []});
@@ -610,6 +617,8 @@ async fn floating_addresses_are_refused_in_upstreams_words() {
             ("ann:red", to(&two), 400, "BadRequest"),
             ("ann:red", to(&none), 400, "BadRequest"),
             ("ann:red", to(missing), 404, "PortNotFound"),
+            ("ann:red", in_subnet(missing), 404, "SubnetNotFound"),
+            ("ann:red", in_subnet(&foreign), 400, "InvalidInput"),
             ("ann:red", to(&theirs), 400, "BadRequest"),
             (
                 "ann:red",

@@ -181,6 +181,30 @@ fn family(all: &[Subnet], ipv4: bool) -> Result<Vec<&Subnet>, Error> {
     Ok(of_family)
 }
 
+/// A requested subnet of a network, among all subnets of the network.
+///
+/// # Errors
+/// 404 for a subnet that does not exist, and 400 for one of another network (`_get_subnet_for_fixed_ip` in
+/// `neutron/db/ipam_backend_mixin.py`); store errors.
+pub(crate) fn named<'a>(
+    tx: &mut Tx<'_>,
+    network: NetworkId,
+    all: &'a [Subnet],
+    id: SubnetId,
+) -> Result<&'a Subnet, Error> {
+    if let Some(subnet) = all.iter().find(|subnet| subnet.record.id == id) {
+        return Ok(subnet);
+    }
+    if rows::find(tx, id)?.is_none() {
+        return Err(not_found("subnet", id).into());
+    }
+    let why = format!(
+        "Invalid input for operation: Failed to create port on network {network}, because fixed_ips \
+         included invalid subnet {id}."
+    );
+    Err(refused(Kind::BadRequest, "InvalidInput", why).into())
+}
+
 fn one(
     tx: &mut Tx<'_>,
     port: PortId,
@@ -191,21 +215,7 @@ fn one(
 ) -> Result<(SubnetId, IpAddr), Error> {
     let named = match request.subnet {
         None => None,
-        Some(id) => {
-            let here = all.iter().find(|subnet| subnet.record.id == id);
-            let here = match here {
-                Some(subnet) => subnet,
-                None if rows::find(tx, id)?.is_none() => return Err(not_found("subnet", id).into()),
-                None => {
-                    return Err(refused(Kind::BadRequest, "InvalidInput", format!(
-                        "Invalid input for operation: Failed to create port on network {network}, \
-                         because fixed_ips included invalid subnet {id}."
-                    ))
-                    .into());
-                }
-            };
-            Some(here)
-        }
+        Some(id) => Some(named(tx, network, all, id)?),
     };
     match (named, request.address) {
         (Some(subnet), None) => next(tx, port, ordinal, network, &[subnet]),

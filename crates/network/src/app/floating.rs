@@ -130,7 +130,7 @@ fn reserving_port(
     }
     let subnet = body["subnet_id"].as_str().and_then(parse_uuid_like::<SubnetId>);
     if let Some(subnet) = subnet
-        && !all.iter().any(|one| one.record.id == subnet && ipv4(one))
+        && !ipv4(addresses::named(tx, network, &all, subnet)?)
     {
         let why = format!("Subnet {subnet} is not an IPv4 subnet of network {network}");
         return Err(bad(KIND, why).into());

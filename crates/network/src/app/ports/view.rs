@@ -64,9 +64,14 @@ fn view_on(
     target: &Target<'_>,
 ) -> Body {
     let mut view = port.record.view();
-    let ips = port.addresses.iter();
-    let ips: Vec<Value> =
-        ips.map(|(subnet, ip)| json!({"subnet_id": subnet, "ip_address": ip})).collect();
+    // By the address as text, as upstream (`order_by` of `Port.fixed_ips` in `neutron/db/models_v2.py`).
+    let ips = port.addresses.iter().map(|(subnet, ip)| (ip.to_string(), subnet));
+    let mut ips: Vec<(String, &SubnetId)> = ips.collect();
+    ips.sort_unstable();
+    let ips: Vec<Value> = ips
+        .into_iter()
+        .map(|(ip, subnet)| json!({"subnet_id": subnet, "ip_address": ip}))
+        .collect();
     let bound = port.host.is_some();
     let special = port.vnic_type != VnicType::Normal;
     let vif = if !bound {
