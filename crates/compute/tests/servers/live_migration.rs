@@ -237,6 +237,29 @@ async fn a_failed_migration_keeps_the_guest_on_the_source() {
     }
 }
 
+/// After `os-resetState` a suspended guest may begin a live migration, which fails and ends as it began.
+#[tokio::test]
+async fn a_suspended_guest_that_is_reset_to_active_does_not_stay_in_migration() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"suspend": null})).await.expect(202);
+        running.wait_for_status(&id, "SUSPENDED").await;
+        for state in ["error", "active"] {
+            let reset = json!({"os-resetState": {"state": state}});
+            admin(&running, "2.90", &id, reset).await.expect(202);
+        }
+        admin(&running, "2.90", &id, live(None)).await.expect(202);
+        wait_until("the migration has ended", async || status(&cloud).await == "failed").await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-STS:power_state"], 7, "the guest is still suspended");
+        assert_eq!(host_of(&running, &id).await, "a");
+        cloud.audit("the migration has failed").await;
+        admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "the guest runs again").await;
+    }
+}
+
 #[tokio::test]
 async fn a_failed_destination_is_followed_by_the_next_host() {
     for (cloud, mut running) in

@@ -386,14 +386,15 @@ pub(super) fn restored(
         (Outcome::Running, Power::On) => PowerState::Running,
         (Outcome::Stopped, Power::Off) => PowerState::Shutdown,
         (Outcome::Paused, Power::Paused) => PowerState::Paused,
+        // Only `os-resetState` lets a suspended guest begin a live migration.
+        (Outcome::Suspended, Power::Suspended) => PowerState::Suspended,
         (Outcome::Failed { step, message }, _) => {
             let why = format!("{source}: {step}: {message}");
             return not_restored(tx, &ctx, &failed, why);
         }
-        (Outcome::Running | Outcome::Stopped | Outcome::Paused, _)
+        (Outcome::Running | Outcome::Stopped | Outcome::Paused | Outcome::Suspended, _)
         | (
-            Outcome::Suspended
-            | Outcome::Ready
+            Outcome::Ready
             | Outcome::Working { .. }
             | Outcome::MigratingOut(_)
             | Outcome::MigratedOut
