@@ -308,6 +308,16 @@ async fn invalid_networks_are_refused_with_novas_messages() {
         running.network_with_subnet(ANN, "second", "10.2.0.0/24").await;
         let words = "Multiple possible networks found, use a Network ID to be more specific.";
         create_with_networks(&cloud, &running, "plain", json!("auto")).await.refused(409, words);
+        // A network that is down does not count.
+        let path = format!("PUT /networks/{net}");
+        let up = |is_up: bool| Some(json!({"network": {"admin_state_up": is_up}}));
+        running.neutron(ANN, &path, up(false)).await.expect(200);
+        let auto = create_with_networks(&cloud, &running, "plain", json!("auto")).await.expect(202);
+        let one = running
+            .wait_for_status(auto["server"]["id"].as_str().expect("the answer has an id"), "ACTIVE")
+            .await;
+        assert!(one["addresses"]["second"].is_array(), "{one}");
+        running.neutron(ANN, &path, up(true)).await.expect(200);
 
         let mine = running.port(ANN, &net, json!({})).await;
         let mut boot_request = running.boot_request(&cloud, "many", "plain");
@@ -416,6 +426,10 @@ async fn interfaces_and_groups_change_on_a_running_guest() {
         assert_eq!(running.show_port(&mine).await["device_id"], "", "the port existed before");
         running.call(ANN, "2.90", &drop(&mine), None).await.refused(404, "Port id");
         cloud.assert_consistent(&running, "detached").await;
+        // A shelved server keeps its ports and their groups.
+        running.act(&id, json!({"shelve": null})).await;
+        let shelved = running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        assert_eq!(shelved["security_groups"], json!([{"name": "default"}]));
         let missing = running.get(ADMIN, "2.90", &format!("{at}/{mine}")).await;
         missing.refused(404, "does not have a port with id");
         cloud.teardown(&running, "interfaces").await;

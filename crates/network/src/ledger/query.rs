@@ -29,6 +29,8 @@ pub struct NetworkFacts {
     pub has_port_security: bool,
     /// True if it has subnets, and so addresses.
     pub has_subnets: bool,
+    /// Its `admin_state_up`.
+    pub is_up: bool,
 }
 
 /// The facts about a port that a boot needs.
@@ -59,6 +61,7 @@ fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
         external: network.flag("router:external"),
         has_port_security: network.flag("port_security_enabled"),
         has_subnets,
+        is_up: network.flag("admin_state_up"),
     }
 }
 

@@ -65,7 +65,7 @@ impl Networks for Own {
         if line.network.is_some() || line.port.is_some() {
             return resolve::resolve_one(tx, by, line);
         }
-        let only = resolve::automatic_network(tx, by)?.pop();
+        let only = resolve::automatic_network(tx, by, |_| true)?.pop();
         let only = only.ok_or_else(|| {
             Refusal::bad_request(format!(
                 "No specific network was requested and none are available for project '{}'.",

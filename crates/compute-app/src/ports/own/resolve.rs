@@ -57,7 +57,11 @@ pub(super) fn resolve(
 ) -> Result<ServerPorts, Error> {
     let list = match request {
         NetworkRequest::None => Vec::new(),
-        NetworkRequest::Unspecified | NetworkRequest::Auto => automatic_network(tx, by)?,
+        NetworkRequest::Unspecified => automatic_network(tx, by, |_| true)?,
+        // As upstream (`_get_available_networks` in `nova/network/neutron.py`).
+        NetworkRequest::Auto => {
+            automatic_network(tx, by, |network| network.is_up || network.shared)?
+        }
         NetworkRequest::Ports(requested) => {
             let mut list = Vec::with_capacity(requested.len());
             let mut ports: Vec<PortId> = Vec::new();
@@ -141,13 +145,14 @@ fn check_single_server(line: &PortRequest) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The only network of the project, if it has one.
+/// The only network of the project that qualifies, if it has one.
 pub(super) fn automatic_network(
     tx: &mut Tx<'_>,
     by: Requested<'_>,
+    qualifies: fn(&NetworkFacts) -> bool,
 ) -> Result<Vec<ResolvedPort>, Error> {
     let mut all = networks::available(tx, &by.context.project_id)?;
-    all.retain(|network| may_attach(by, network));
+    all.retain(|network| may_attach(by, network) && qualifies(network));
     if all.len() > 1 {
         return Err(ambiguous().into());
     }

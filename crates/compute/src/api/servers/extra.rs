@@ -62,9 +62,7 @@ impl<'a> Extra<'a> {
                 extra.push((key, value));
             }
         };
-        if server.host.is_some()
-            && let Some(groups) = view_context.ports.groups(server.id)
-        {
+        if let Some(groups) = view_context.ports.groups(server.id) {
             let groups: Vec<Value> = groups.into_iter().map(|name| json!({"name": name})).collect();
             add(microversions::MIN, "security_groups", ExtraValue::Json(Cow::Owned(groups.into())));
         }
