@@ -60,9 +60,13 @@ async fn list(
     listing(&base, &uri, "domains", items)
 }
 
-/// Refuses every other domain.
-async fn create(caller: Caller) -> Answer {
+/// Refuses the domain's name as a duplicate, as Keystone does, and every other domain.
+async fn create(caller: Caller, JsonBody(body): JsonBody) -> Answer {
     may(&caller, "identity:create_domain", &[])?;
+    let name = body["domain"]["name"].as_str().unwrap_or_default();
+    if name.eq_ignore_ascii_case(DOMAIN_NAME) {
+        return Err(Error::Duplicate("domain", DOMAIN_NAME.into()).into());
+    }
     Err(Error::Refused(format!(
         "This cloud has one domain, {DOMAIN_NAME}: another one cannot be created."
     ))

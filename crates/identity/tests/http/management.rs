@@ -991,8 +991,16 @@ async fn domains_are_neither_created_nor_deleted() {
         let admin = cloud.admin().await;
         let demo = cloud.token("demo", "demo", "demo").await;
         let new = json!({"domain": {"name": "second", "enabled": true}});
+        let same = json!({"domain": {"name": "default"}});
         for (method, path, body, status, words) in [
             ("POST", "/v3/domains", new, 403, "another one cannot be created."),
+            (
+                "POST",
+                "/v3/domains",
+                same,
+                409,
+                "it is not possible to store the name Default twice.",
+            ),
             ("DELETE", "/v3/domains/default", Value::Null, 403, "it cannot be deleted."),
             ("DELETE", "/v3/domains/second", Value::Null, 404, "Could not find domain: second."),
         ] {
