@@ -6,7 +6,8 @@ use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::Wake as _;
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_db::left_guests::{self, LeftGuest};
-use kilonova_compute_db::{documents, drains, moves, usage};
+use kilonova_compute_db::servers::{self, TaskState};
+use kilonova_compute_db::{documents, drains, machines, moves, usage};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_placement as placement;
@@ -16,7 +17,7 @@ use kilonova_wire::{Refusal, time};
 use crate::boot::{abandon_of, consumer_of, reclaim};
 use crate::flows::operation::Operation;
 use crate::flows::{self, journal};
-use crate::{Compute, Error, aggregates, services};
+use crate::{Compute, Error, aggregates, services, volumes};
 
 /// Removes a host. The claims of servers that were evacuated from it end with it, as upstream
 /// (`_remove_allocations_for_evacuated_instances` of `nova/scheduler/client/report.py`): only this host could report
@@ -60,6 +61,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         reclaim(tx, compute, name, consumer_of(server))?;
         documents::forget(tx, name, server)?;
         left_guests::leave(tx, name, server)?;
+        volumes::nudge(tx, compute, server, now)?;
     }
     for aggregate in kilonova_compute_db::aggregates::of_host(tx, name)? {
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
@@ -82,6 +84,12 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     compute.networks.unplace_routers_of(tx, name, now)?;
     drains::forget(tx, name)?;
     hosts::delete(tx, name)?;
+    if let Some(machine) = machines::of_host(tx, name)? {
+        // The machine may already be up under another name; its registration finds the guests.
+        for other in machines::others(tx, &machine, name)? {
+            request_registration(tx, compute, &other)?;
+        }
+    }
     let (fleet, name, number) = (compute.fleet.clone(), name.clone(), host.number);
     tx.on_commit(move || fleet.deleted(&name, number));
     Ok(())
@@ -99,11 +107,16 @@ fn end_deletions(
 ) -> Result<(), Error> {
     for server in pending {
         let Some(open) = journal::open_of(tx, *server)? else { continue };
+        if matches!(open.state, Operation::Delete(_)) {
+            // A concurrent report of another host writes this row too, so one of the two sees that the other is done.
+            servers::set_task(tx, *server, Some(TaskState::Deleting), time::now())?;
+        }
         if flows::delete_without_hosts(tx, compute, *server, time::now())? {
             continue;
         }
         let documents = documents::of_server(tx, *server)?;
-        let waits = matches!(open.state, Operation::Delete(_)) && documents.iter().all(|(other, _)| other == host);
+        let waits = matches!(open.state, Operation::Delete(_))
+            && documents.iter().all(|(other, _)| other == host);
         if waits {
             return Err(Refusal::conflict(format!(
                 "Unable to delete compute service of {host}: the deletion of server {server} waits for it. Try again \
@@ -161,7 +174,7 @@ pub fn return_left_guests(
     Ok(())
 }
 
-/// Handles a host's report that it has removed a guest, if this may be one from before its service was deleted. The host
+/// Handles a host's report that it has removed a guest from before its service was deleted. The host
 /// registers again, which makes its devices available after the last such guest. Each removal requests it, because two
 /// concurrent ones do not see each other.
 ///
@@ -173,11 +186,12 @@ pub(crate) fn left_guest_removed(
     host: &HostName,
     server: ServerId,
 ) -> Result<(), Error> {
-    if !left_guests::has(tx, host, server)? {
-        return Ok(());
-    }
     left_guests::forget(tx, host, server)?;
-    moves::complete_evacuation(tx, server, host, time::now())?;
+    moves::complete_evacuations(tx, server, host, time::now())?;
+    request_registration(tx, compute, host)
+}
+
+fn request_registration(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<(), Error> {
     if let Some(row) = hosts::by_name(tx, host)?
         && let Some((host, generation)) = documents::request_registration(tx, row.root_provider)?
     {

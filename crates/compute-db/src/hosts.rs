@@ -51,7 +51,6 @@ ALTER TABLE hosts ADD COLUMN agent_version TEXT;
 ALTER TABLE hosts ADD COLUMN agent_version_epoch BIGINT;",
 };
 
-/// Selects [`Host`]s.
 /// The last epochs of deleted hosts.
 pub const DELETED_HOSTS: Migration = Migration {
     name: "compute-0901-deleted-hosts",
@@ -63,6 +62,7 @@ CREATE TABLE deleted_hosts (
 ",
 };
 
+/// Selects [`Host`]s.
 macro_rules! select {
     () => {
         "SELECT number, revision, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
@@ -118,7 +118,7 @@ kilonova_store::statements! {
         WHERE host = ?1 AND routed IS NOT NULL";
     /// Keeps the epoch of a host that is about to be deleted.
     KEEP_EPOCH = "INSERT INTO deleted_hosts (host, epoch) SELECT host, epoch FROM hosts WHERE host = ?1
-        ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch";
+        ON CONFLICT (host) DO UPDATE SET epoch = excluded.epoch WHERE deleted_hosts.epoch < excluded.epoch";
     /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
     /// Writes the operator's settings.

@@ -34,7 +34,8 @@ kilonova_store::statements! {
         VALUES (?1, COALESCE((SELECT machine_id FROM machines WHERE host = ?1), ''), ?2) ON CONFLICT DO NOTHING";
     /// The guests of a machine under any name, and those of a host whose machine is not known.
     OF = "SELECT host, machine_id, server_id FROM left_guests WHERE machine_id = ?2 AND ?2 <> ''
-        UNION SELECT host, machine_id, server_id FROM left_guests WHERE host = ?1 AND (machine_id = '' OR ?2 = '')
+        UNION SELECT host, machine_id, server_id FROM left_guests WHERE host = ?1 AND (machine_id = ''
+          OR (?2 = '' AND machine_id IN (SELECT machine_id FROM machines WHERE host = ?1)))
         ORDER BY host, machine_id, server_id";
     /// One guest of a host's machine.
     ONE = concat!("SELECT 1 FROM left_guests WHERE host = ?1 AND server_id = ?2 AND machine_id IN ", machine!());
@@ -86,6 +87,11 @@ pub fn of(tx: &mut Tx<'_>, host: &HostName, machine_id: &str) -> Result<Vec<Left
 pub fn remove(tx: &mut Tx<'_>, guest: &LeftGuest) -> Result<(), Error> {
     tx.defer(REMOVE, params![&guest.host, guest.machine_id.as_str(), guest.server])?;
     Ok(())
+}
+
+/// Announces [`has`].
+pub fn expect(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(ONE, params![host, server])?)
 }
 
 /// True if the machine of a host may have this guest.

@@ -43,9 +43,11 @@ kilonova_store::statements! {
     /// A row if a server was evacuated from a host that has not removed the guest yet.
     EVACUATED_FROM = "SELECT number FROM moves WHERE held_on = ?1 AND source_host = ?1
         AND kind = 'evacuation' AND status = 'done' LIMIT 1";
-    /// Completes the evacuation of a server from a host that has removed the guest.
-    COMPLETE_EVACUATION = "UPDATE moves SET status = 'completed', updated_at = ?3
-        WHERE server_id = ?1 AND source_host = ?2 AND kind = 'evacuation' AND status = 'done'";
+    /// Completes the evacuations of a server from a host that has removed the guest, and from names that no host has:
+    /// the machine may have another name now.
+    COMPLETE_EVACUATIONS = "UPDATE moves SET status = 'completed', updated_at = ?3
+        WHERE server_id = ?1 AND kind = 'evacuation' AND status = 'done'
+        AND (source_host = ?2 OR NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = moves.source_host))";
     /// A page of migrations older than a number, newest first.
     PAGE = concat!(select!(), " WHERE number < ?1 ORDER BY number DESC LIMIT ?2");
     /// The number of a migration.
@@ -294,15 +296,15 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: Timestamp) -> Result<(), Erro
     Ok(())
 }
 
-/// Completes the evacuation of a server from a host, now that this host has removed the guest. Needed only where the
-/// migration no longer holds claims there.
-pub fn complete_evacuation(
+/// Completes the evacuations of a server from a host, now that this host has removed the guest, and those from hosts
+/// that were deleted. Needed only where the migration no longer holds claims there.
+pub fn complete_evacuations(
     tx: &mut Tx<'_>,
     server: ServerId,
     source: &HostName,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.defer(COMPLETE_EVACUATION, params![server, source, now])?;
+    tx.defer(COMPLETE_EVACUATIONS, params![server, source, now])?;
     Ok(())
 }
 

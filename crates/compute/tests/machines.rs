@@ -6,8 +6,8 @@ use kilonova_compute_db::{cells, hosts};
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
-    ControlPlane, Deployable, Desired, Device, DeviceKind, HandleSlot, Health, NumaCell, Observation,
-    Outcome, Refusal, Registration,
+    ControlPlane, Deployable, Desired, Device, DeviceKind, HandleSlot, Health, NumaCell,
+    Observation, Outcome, Refusal, Registration,
 };
 use kilonova_placement::World;
 use kilonova_store::testing::Meter;
@@ -111,6 +111,30 @@ impl Cloud {
             .expect("the data can be read")
     }
 
+    /// Deletes the service of a host that is down and has a guest to remove. Returns the guest's server.
+    async fn delete_with_a_guest(
+        &self,
+        host: &'static str,
+        before: impl AsyncFnOnce(),
+    ) -> ServerId {
+        const ABSENT: &str = "INSERT INTO documents (host, server_id, generation, body, held)
+            VALUES (?1, ?2, 1, '{\"state\":\"absent\"}', 0)";
+        const DOWN: &str = "UPDATE hosts SET forced_down = 1 WHERE host = ?1";
+        let (server, compute) = (ServerId::new_v4(), self.link.0.clone());
+        let down = self.store.write(move |tx| {
+            tx.execute(ABSENT, params![host, server])?;
+            tx.execute(DOWN, params![host])
+        });
+        down.await.expect("the rows are written");
+        before().await;
+        let deleted = self.store.write(move |tx| {
+            let row = hosts::by_name(tx, &HostName::verbatim(host))?.expect("the host has a row");
+            retire::retire(tx, &compute, &row)
+        });
+        deleted.await.expect("the service is deleted");
+        server
+    }
+
     /// The health of a host's devices.
     async fn health(&self, host: &'static str) -> Vec<String> {
         let sql = "SELECT health FROM devices WHERE host = ?1";
@@ -172,19 +196,10 @@ async fn a_second_machine_of_a_name_is_refused_while_the_first_is_up() {
 /// them and a later session, and the machine removes them under any name before its devices are offered.
 #[tokio::test]
 async fn a_deleted_machine_removes_its_guests_under_any_name_and_its_replacement_has_none() {
-    const ABSENT: &str = "INSERT INTO documents (host, server_id, generation, body, held)
-        VALUES ('a', ?1, 1, '{\"state\":\"absent\"}', 0)";
     for cloud in clouds().await {
         let first = cloud.register("a", "m1").await.expect("the controller accepts the report");
         let (a, b) = (HostName::verbatim("a"), HostName::verbatim("b"));
-        let (server, compute, host) = (ServerId::new_v4(), cloud.link.0.clone(), a.clone());
-        let deleted = cloud.store.write(move |tx| {
-            tx.execute(ABSENT, params![server])?;
-            tx.execute("UPDATE hosts SET forced_down = 1", params![])?;
-            let row = hosts::by_name(tx, &host)?.expect("the host has a row");
-            retire::retire(tx, &compute, &row)
-        });
-        deleted.await.expect("the service is deleted");
+        let server = cloud.delete_with_a_guest("a", async || {}).await;
 
         let replacement = cloud.register("a", "m2").await.expect("the name is free");
         assert!(replacement > first, "{}: no session of the old machine is valid", cloud.name);
@@ -205,6 +220,33 @@ async fn a_deleted_machine_removes_its_guests_under_any_name_and_its_replacement
         let batch = cloud.link.desired(&b, epoch, batch.generation).await;
         assert!(batch.expect("the session is valid").register, "{}", cloud.name);
         cloud.register("b", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["healthy"], "{}", cloud.name);
+    }
+}
+
+/// A machine that is up under a new name learns of the guests of its old name when that name's service is deleted.
+#[tokio::test]
+async fn a_renamed_machine_registers_again_when_its_old_name_is_deleted() {
+    for cloud in clouds().await {
+        cloud.register("a", "m1").await.expect("the controller accepts the report");
+        let server = cloud.delete_with_a_guest("a", async || {
+            cloud.register("b", "m1").await.expect("the controller accepts the report");
+        });
+        let server = server.await;
+        let b = HostName::verbatim("b");
+        let batch = cloud.link.desired(&b, 1, 0).await.expect("the session is valid");
+        assert!(batch.register && batch.documents.is_empty(), "{}: {batch:?}", cloud.name);
+        let epoch = cloud.register("b", "m1").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["failed"], "{}", cloud.name);
+        let batch = cloud.link.desired(&b, epoch, 0).await.expect("the session is valid");
+        let [document] = &batch.documents[..] else { panic!("{}: {batch:?}", cloud.name) };
+        assert_eq!((document.server, &document.desired), (server, &Desired::Absent));
+        // An agent that does not report its machine is no other machine.
+        let epoch = cloud.register("b", "").await.expect("the controller accepts the report");
+        assert_eq!(cloud.health("b").await, ["failed"], "{}", cloud.name);
+        let report = vec![Observation::new(server, document.generation, Outcome::Absent)];
+        cloud.link.observed(&b, epoch, report).await.expect("the report is accepted");
+        cloud.register("b", "").await.expect("the controller accepts the report");
         assert_eq!(cloud.health("b").await, ["healthy"], "{}", cloud.name);
     }
 }

@@ -14,7 +14,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState};
-use kilonova_compute_db::{documents, external_ports, volumes as volume_rows};
+use kilonova_compute_db::{documents, external_ports, left_guests, volumes as volume_rows};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
@@ -159,17 +159,19 @@ pub(super) fn dropped(
     let server = observation.server;
     match &observation.outcome {
         Outcome::Absent => {
-            documents::forget(tx, host, server)?;
+            left_guests::expect(tx, host, server)?;
             // A migration and its server hold claims on different hosts, except after a resize on
             // one host.
             let held = moves::held_on(tx, server, host)?;
+            let is_left = left_guests::has(tx, host, server)?;
+            documents::forget(tx, host, server)?;
             let own = held.iter().all(Move::same_host);
             migration::source_removed(tx, &held, now)?;
             claims::drop_moves(tx, compute, server, host, held)?;
             if own {
                 boot::reclaim(tx, compute, host, boot::consumer_of(server))?;
             }
-            retire::left_guest_removed(tx, compute, host, server)
+            if is_left { retire::left_guest_removed(tx, compute, host, server) } else { Ok(()) }
         }
         Outcome::Failed { step, message } => {
             tracing::warn!(
@@ -218,7 +220,8 @@ pub(super) fn destroyed(
             documents::forget(tx, host, server)?;
             migration::source_removed(tx, &moved, now)?;
             claims::drop_moves(tx, compute, server, host, moved)?;
-            if own.as_ref() != Some(host) {
+            // The server's own host removes its present guest.
+            if own.as_ref() != Some(host) && left_guests::has(tx, host, server)? {
                 retire::left_guest_removed(tx, compute, host, server)?;
             }
             let actor = boot::actor_of(row);

@@ -126,7 +126,8 @@ async fn a_host_whose_servers_were_evacuated_can_be_deleted() {
 /// A returned host that removes a guest frees no device that the same server left on another host.
 #[tokio::test]
 async fn a_removal_frees_only_devices_of_its_own_host() {
-    const DIRTY: &str = "SELECT d.host FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+    const DIRTY: &str =
+        "SELECT d.host FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE h.state = 'dirty'";
     let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
     for (cloud, mut running) in Cloud::all_running(topology).await {

@@ -119,12 +119,15 @@ fn place(
     state: &UnshelveState,
     now: Timestamp,
 ) -> Result<Result<(), NoHost>, Error> {
+    // A host that still has to remove an earlier guest still has a document of the server, and is excluded.
+    let documents = documents::of_server(tx, server.id)?;
+    let with_document = documents.into_iter().map(|(host, _)| host);
     let search = Search {
         server,
         flavor: &server.spec.flavor,
         host: state.requested.as_ref(),
         force: false,
-        excluded: state.tried.iter().cloned().collect(),
+        excluded: state.tried.iter().cloned().chain(with_document).collect(),
         request_id: &open.row.request_id,
         root_required: &[],
         running: None,
