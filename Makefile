@@ -23,7 +23,7 @@ TRACES ?= ../shared/traces/openb
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing bench-dashboard pictures wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing bench-packing-api bench-dashboard pictures wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -91,6 +91,9 @@ bench-packing: ## Replay traces of GPU requests and compare Kilonova's choice of
 	@scripts/bootstrap.sh compiler
 	@cargo build --profile $(PROFILE) --locked -p kilonova-bench
 	@scripts/packing_bench.sh $(BENCH) $(TRACES) $(ARGS)
+
+bench-packing-api: build ## Boot a workload of the trace over HTTP on simulated hosts; TRACES=folder
+	@scripts/packing_api.py --kilonova $(KILONOVA) --hosts $(TRACES)/openb_node_list_gpu_node.csv $(ARGS) $(TRACES)/openb_pod_list_default.csv
 
 bench-dashboard: bench-programs ## Measure the dashboard in Chromium with 1,000 hosts and 10,000 servers
 	@scripts/bootstrap.sh browser

@@ -83,15 +83,6 @@ async fn every_action_in_every_state() {
                     };
                     let when = format!("{action} in {state} while {task:?}: {}", answer.body);
                     let words = match (states.contains(&state), in_time) {
-                        (true, true) if (name, state) == ("unshelve", "shelved_offloaded") => {
-                            // The state allows it; it fails because the server was never offloaded.
-                            assert!(
-                                answer.message().ends_with("already has allocations"),
-                                "{when}"
-                            );
-                            allowed += 1;
-                            continue;
-                        }
                         (true, true) => {
                             assert!(answer.status.is_success(), "{when}");
                             allowed += 1;
