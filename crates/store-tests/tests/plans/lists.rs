@@ -147,6 +147,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("compute_db::documents::AWAITED_HOSTS", "operations"),
             ("compute_db::servers::listing::REMOVED_ALL", "servers"),
             ("compute_db::stuck::CLEARING", "documents"),
+            ("compute_db::usage::ANY_OPEN_MOVE", "moves"),
             ("compute_db::usage::MOVING", "moves"),
             ("compute_db::volumes::attachments::AWAITED_HOSTS", "block_devices"),
             ("flow::statements::OPEN_BY_KIND", "operations"),
