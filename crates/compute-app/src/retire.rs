@@ -1,6 +1,6 @@
-//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals of
-//! guests. If its agent returns, the host registers as a new one, whose devices count as failed until it has removed the
-//! guests of its former life ([`return_left_guests`]).
+//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals of guests. If its machine
+//! returns, under any name, it registers as a new host, whose devices count as failed until it has removed the guests that
+//! it had ([`return_left_guests`]).
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::Wake as _;
@@ -24,7 +24,7 @@ use crate::{Compute, Error, aggregates, services, volumes};
 /// that it has removed their guests, and it may never return.
 ///
 /// # Errors
-/// 409 while its agent is up, servers are on it, unfinished migrations use it, or other consumers have
+/// 409 while its agent is up, servers are on it, open migrations use it, a deletion waits for it, or other consumers have
 /// allocations on its providers; store errors.
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
