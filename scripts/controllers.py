@@ -284,7 +284,7 @@ class Run:
     def unfinished(self):
         """The open operations, their migrations and documents, as lines."""
         yield "open operations, their migrations and documents:"
-        for sql in ("SELECT subject, kind, step, state, created_at, updated_at FROM operations WHERE outcome = 'open'",
+        for sql in ("SELECT subject, kind, step, data, created_at, updated_at FROM operations WHERE outcome = 'open'",
                     "SELECT server_id, kind, status, source_host, dest_host, held_on FROM moves "
                     "WHERE open_server IN (SELECT subject FROM operations WHERE outcome = 'open')",
                     "SELECT host, server_id, generation, body FROM documents "

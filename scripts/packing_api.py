@@ -4,8 +4,8 @@
     scripts/packing_api.py --hosts FILE [--kilonova PROGRAM] [--part N] [--seed N] WORKLOAD
 
 The hosts of FILE become simulated hosts of one `kilonova serve`, and each device has 100 vGPUs: a request for 470 of 1,000
-parts of a device takes 47 of them, and one for several whole devices takes 100 on each. A CPU of a thousand becomes a vCPU
-unit of two. The requests arrive one after the other, in random order and until 130 % of the devices are requested; a server
+parts of a device takes 47 of them, and one for several whole devices takes 100 on each. The trace counts thousandths of a
+CPU, and a vCPU here stands for two of them. The requests arrive one after the other, in random order and until 130 % of the devices are requested; a server
 for which there is no room is deleted. Compare with `kilonova-bench packing --hosts FILE WORKLOAD`, which replays the same
 requests with the same scheduler and no server. `--part N` uses every Nth host and request.
 """
@@ -26,8 +26,8 @@ COMPUTE = "/compute/v2.1"
 REQUESTED = 1.3
 PARTS = 100         # vGPUs of a device
 WHOLE = 1000        # parts of a device in the trace
-CPU_UNIT = 2        # every CPU figure of the trace is a multiple of it
-SECONDS = 120
+CPU_UNIT = 2        # thousandths of a CPU in a vCPU; every figure of the trace is a multiple of it
+SECONDS = 120       # the longest wait for a host or a server
 CARD = f"""[card.gpu]
 vendor = "10de"
 product = "13bd"

@@ -15,7 +15,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
 use crate::boot::{abandon_of, consumer_of, reclaim};
-use crate::flows::operation::Operation;
+use crate::flows::operation::{Delete, Operation};
 use crate::flows::{self, journal};
 use crate::{Compute, Error, aggregates, services, volumes};
 
@@ -107,17 +107,14 @@ fn end_deletions(
 ) -> Result<(), Error> {
     for server in pending {
         let Some(open) = journal::open_of(tx, *server)? else { continue };
-        if matches!(open.state, Operation::Delete(_)) {
-            // A concurrent report of another host writes this row too, so one of the two sees that the other is done.
-            servers::set_task(tx, *server, Some(TaskState::Deleting), time::now())?;
-        }
+        let Operation::Delete(Delete::Destroy { .. }) = open.state else { continue };
+        // A concurrent report of another host writes this row too, so one of the two sees that the other is done.
+        servers::set_task(tx, *server, Some(TaskState::Deleting), time::now())?;
         if flows::delete_without_hosts(tx, compute, *server, time::now())? {
             continue;
         }
         let documents = documents::of_server(tx, *server)?;
-        let waits = matches!(open.state, Operation::Delete(_))
-            && documents.iter().all(|(other, _)| other == host);
-        if waits {
+        if documents.iter().all(|(other, _)| other == host) {
             return Err(Refusal::conflict(format!(
                 "Unable to delete compute service of {host}: the deletion of server {server} waits for it. Try again \
                  in a minute, or force the service down first."

@@ -80,11 +80,12 @@ pub(super) fn withhold(offered: &mut Offered<'_>, registration: &Registration, g
     let host = &registration.host;
     tracing::warn!(
         %host, guests,
-        "the host's service was deleted while it may have had guests; it removes them before its devices are available"
+        "the machine may have guests from before its host's service was deleted; it removes them before its devices are \
+         available"
     );
     let reason = format!(
-        "the service of host {host} was deleted while it may have had guests ({guests}): the devices are available once \
-         the host has removed them"
+        "this machine may have guests from before its host's service was deleted ({guests}): the devices are available \
+         once host {host} has removed them"
     );
     offered.cells = None;
     offered.devices = Cow::Owned(as_failed(&registration.devices, &reason));

@@ -123,6 +123,35 @@ async fn a_host_whose_servers_were_evacuated_can_be_deleted() {
     }
 }
 
+/// A deletion that waits only for a host ends when its service is deleted; until the host counts as lost, the service
+/// stays.
+#[tokio::test]
+async fn a_deletion_that_waits_for_a_deleted_host_ends() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.nodes.kill("a").await;
+        admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        let waiting = "SELECT host FROM documents";
+        wait_until("host b has removed the guest", async || cloud.column(waiting).await == ["a"])
+            .await;
+        let list = running.get(ADMIN, "2.53", "/os-services?host=a").await.expect(200);
+        let service = list["services"][0]["id"].as_str().expect("it has an id").to_owned();
+        let delete = format!("DELETE /os-services/{service}");
+        // The row says so, but the controller has not seen it yet.
+        cloud.execute("UPDATE hosts SET forced_down = 1 WHERE host = 'a'").await;
+        let refused = running.call(ADMIN, "2.53", &delete, None).await;
+        refused.refused(409, &format!("the deletion of server {id} waits for it"));
+        running.force_down("a", true).await;
+        running.call(ADMIN, "2.53", &delete, None).await.expect(204);
+        running.wait_until_gone(&id).await;
+        cloud.audit("the host is deleted").await;
+    }
+}
+
 /// A returned host that removes a guest frees no device that the same server left on another host.
 #[tokio::test]
 async fn a_removal_frees_only_devices_of_its_own_host() {
