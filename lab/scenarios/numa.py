@@ -78,13 +78,29 @@ def divided(lab):
     lab.cloud.hosts([node.name for node in lab.nodes])
 
 
+def providers(lab, node):
+    """The names of a host's resource providers, and their inventories and usages in Placement, by id."""
+    api = lab.cloud.api
+    root = api.expect(200, "GET", f"/placement/resource_providers?name={node.name}")["resource_providers"][0]["uuid"]
+    rows = api.expect(200, "GET", f"/placement/resource_providers?in_tree={root}")["resource_providers"]
+    found = {}
+    for row in rows:
+        path = f"/placement/resource_providers/{row['uuid']}"
+        inventories = api.expect(200, "GET", f"{path}/inventories")["inventories"]
+        found[row["uuid"]] = row["name"], inventories, api.expect(200, "GET", f"{path}/usages")["usages"]
+    return found
+
+
 def used(lab, node):
     """The dedicated CPUs that Placement counts as used on a host, and their total."""
-    api = lab.cloud.api
-    rows = api.expect(200, "GET", f"/placement/resource_providers?name={node.name}")["resource_providers"]
-    path = f"/placement/resource_providers/{rows[0]['uuid']}"
-    total = api.expect(200, "GET", f"{path}/inventories")["inventories"].get("PCPU", {}).get("total")
-    return api.expect(200, "GET", f"{path}/usages")["usages"].get("PCPU"), total
+    rows = [(have["PCPU"]["total"], usages["PCPU"]) for _, have, usages in providers(lab, node).values() if "PCPU" in have]
+    return sum(taken for _, taken in rows), sum(total for total, _ in rows)
+
+
+def by_cell(lab, node):
+    """The CPUs that each provider of a host offers: shared and dedicated ones."""
+    return {name: tuple(have.get(kind, {}).get("total", 0) for kind in ("VCPU", "PCPU"))
+            for name, have, _ in providers(lab, node).values() if "MEMORY_MB" in have or "VCPU" in have or "PCPU" in have}
 
 
 def fitted(lab, ident):
@@ -146,6 +162,11 @@ def pinned(lab, ident, emulator, shared=False):
                                   and len(main) == 1 and main <= cpus(sets["dedicated"])), f"{main}, {emulating}")
     maps = memory(node, ident)
     hosts = sorted(cell["host_node"] for cell in nodes)
+    taken = lab.cloud.api.expect(200, "GET", f"/placement/allocations/{ident}")["allocations"]
+    names = {uuid: name for uuid, (name, _, _) in providers(lab, node).items()}
+    held = {names.get(uuid, uuid): one["resources"]["MEMORY_MB"] for uuid, one in taken.items() if "MEMORY_MB" in one["resources"]}
+    lab.tick("Placement has its memory at the providers of these cells",
+             held == {f"{node.name}_NUMA{cell['host_node']}": cell["memory_mb"] for cell in nodes}, f"{held}, not {nodes}")
     lab.tick(f"/proc/PID/numa_maps: the memory of the cells is bound to the nodes {hosts}, and is there",
              {node for bound, _, _ in maps if len(bound) == 1 for node in bound} == set(hosts)
              and all(set(pages) <= bound for bound, pages, _ in maps), str(maps))
@@ -212,6 +233,12 @@ def run(lab):
     for node in lab.nodes:
         node.until("true", lambda _, node=node: used(lab, node) == (0, 4), f"{node.name} offers four dedicated CPUs")
         lab.tick(f"{node.name} offers four dedicated CPUs")
+        sets = OPTIONS[node.name]
+        of_cell = [set(range(cell * 4, cell * 4 + 4)) for cell in (0, 1)]
+        wanted = {f"{node.name}_NUMA{cell}": (len(cpus(sets["shared"]) & of_cell[cell]), len(cpus(sets["dedicated"]) & of_cell[cell]))
+                  for cell in (0, 1)}
+        found = by_cell(lab, node)
+        lab.tick("at its NUMA cells, with their shared CPUs and memory; the root offers none", found == wanted, f"{found}, not {wanted}")
     script = os.path.join(cloud.folder, "cells.sh")
     with open(script, "w", encoding="utf-8") as file:
         file.write(textwrap.dedent(LOOK))

@@ -70,6 +70,11 @@ impl CellOptions {
         self.shared.as_ref()
     }
 
+    /// The dedicated CPUs, if they are configured.
+    pub fn dedicated(&self) -> Option<&Cpus> {
+        self.dedicated.as_ref()
+    }
+
     /// The cells of a host. An option that names CPUs or pages which the host does not have is a problem, not an error:
     /// a CPU may go offline, and its host must stay managed.
     ///

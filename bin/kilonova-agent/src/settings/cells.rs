@@ -26,7 +26,9 @@ pub(super) fn read(file: &File) -> Result<CellOptions, Failure> {
     )
 }
 
-/// True if the host offers its CPUs and memory by NUMA cell. A host with one cell never does.
-pub(super) fn in_placement(file: &File) -> Result<bool, Failure> {
-    Ok(file.parse("compute", "numa_in_placement", "true or false")?.unwrap_or(false))
+/// True if the host offers its CPUs and memory by NUMA cell. A host with one cell never does. By default, a host with
+/// dedicated CPUs does.
+pub(super) fn in_placement(file: &File, cells: &CellOptions) -> Result<bool, Failure> {
+    let configured = file.parse("compute", "numa_in_placement", "true or false")?;
+    Ok(configured.unwrap_or(cells.dedicated().is_some()))
 }

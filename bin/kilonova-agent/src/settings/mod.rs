@@ -105,11 +105,12 @@ impl Settings {
         sources::aliases(&file)?;
         let cells = cells::read(&file)?;
         let guest_cpus = cells.shared().cloned();
+        let numa_in_placement = cells::in_placement(&file, &cells)?;
         Ok(Self {
             files: files::read(&file, state_dir.join("instances"))?,
             libvirt: kilonova_libvirt::LibvirtConfig { guest_cpus, ..libvirt::read(&file)? },
             cells,
-            numa_in_placement: cells::in_placement(&file)?,
+            numa_in_placement,
             network: network(&file)?,
             volumes: volumes::read(&file, &state_dir)?,
             storage_ip: file.parse("DEFAULT", "my_block_storage_ip", "an address")?,

@@ -124,9 +124,16 @@ fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
     let expected = CellOptions::new(Some("0-1"), Some("2-4,6-17"), &reserved, page);
     assert_eq!(Ok(&read.cells), expected.as_ref());
     assert_eq!(read.libvirt.guest_cpus, Some([0, 1].into()));
-    assert!(!read.numa_in_placement, "it is off by default");
-    let by_cell = settings("[compute]\nnuma_in_placement = true\n").expect("it is valid");
-    assert!(by_cell.numa_in_placement);
+    for (text, expected) in [
+        (text, true),
+        ("[compute]\ncpu_dedicated_set = 2\nnuma_in_placement = false\n", false),
+        ("[compute]\ncpu_shared_set = 2\n", false),
+        ("", false),
+        ("[compute]\nnuma_in_placement = true\n", true),
+    ] {
+        let read = settings(text).expect("the configuration is valid");
+        assert_eq!(read.numa_in_placement, expected, "{text}");
+    }
     let none = settings("[compute]\ncpu_shared_set =\n").expect("an empty value is accepted");
     assert_eq!((none.cells.shared(), none.libvirt.guest_cpus), (None, None));
     for (text, words) in [

@@ -22,6 +22,7 @@ const CELLS: &str = "numa = [\
     { shared = \"0-15\", dedicated = \"16-31\", threads = 2, socket = 0, memory_mb = 32768 }, \
     { shared = \"32-47\", dedicated = \"48-63\", threads = 2, socket = 1, memory_mb = 32768 }]";
 const BY_CELL: &str = "numa_in_placement = true";
+const AS_WHOLE: &str = "numa_in_placement = false";
 
 fn pinned() -> Value {
     json!({"hw:cpu_policy": "dedicated"})
@@ -105,7 +106,7 @@ async fn fault(running: &RunningCloud, id: &str) -> String {
 
 #[tokio::test]
 async fn each_cell_is_a_provider_with_its_cpus_and_memory() {
-    let topology = hosts(&[("a", &[CELLS, BY_CELL]), ("b", &[CELLS]), ("c", &[BY_CELL])]);
+    let topology = hosts(&[("a", &[CELLS, BY_CELL]), ("b", &[CELLS, AS_WHOLE]), ("c", &[BY_CELL])]);
     for (cloud, running) in Cloud::all_running(topology).await {
         let found = tree(&running, "a").await;
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "a_NUMA0", "a_NUMA1"]);
@@ -264,7 +265,7 @@ async fn a_guest_without_a_topology_is_counted_where_there_is_room() {
 
 #[tokio::test]
 async fn a_host_is_divided_and_united_with_its_guests() {
-    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS, AS_WHOLE])])).await {
         running.remove_quota_limits().await;
         flavor(&running, "pinned", 4, 512, pinned()).await;
         flavor(&running, "split", 6, 512, split()).await;
@@ -327,7 +328,7 @@ async fn a_host_is_divided_and_united_with_its_guests() {
         assert_eq!(cloud.column(generations).await, known);
 
         let known = changes(&cloud).await;
-        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, AS_WHOLE]).await;
         assert_eq!(divided_hosts(&cloud).await, [""; 0]);
         assert_eq!(changes(&cloud).await, known + 4, "each consumer has changed once");
         assert_eq!(tree(&running, "a").await.len(), 1);
@@ -345,7 +346,7 @@ async fn a_host_is_divided_and_united_with_its_guests() {
 
 #[tokio::test]
 async fn a_host_whose_guests_do_not_fit_its_cells_stays_as_it_is() {
-    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS, AS_WHOLE])])).await {
         // The flavor takes all memory of a cell, and a divided host reserves part of it.
         flavor(&running, "full", 2, 32_768, pinned()).await;
         let one = running.active_server(&cloud, "one", "full").await;
@@ -384,7 +385,7 @@ async fn a_host_whose_guests_do_not_fit_its_cells_stays_as_it_is() {
 /// A controller may die between the deletion of the guest and the division of the host, or during the division.
 #[tokio::test]
 async fn an_undivided_host_is_divided_once_its_guest_has_left() {
-    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS])])).await {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[CELLS, AS_WHOLE])])).await {
         flavor(&running, "full", 2, 32_768, pinned()).await;
         running.nodes.rescan = Some(Duration::from_millis(60));
         for death in [Death::BeforeCommit, Death::AfterCommit] {
@@ -425,7 +426,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
                 epoch(&cloud).await == known
             })
             .await;
-            restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+            restart_with(&mut cloud, &mut running, "a", &[CELLS, AS_WHOLE]).await;
         }
     }
 }
@@ -498,7 +499,7 @@ async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
 /// second time.
 #[tokio::test]
 async fn an_earlier_controller_cannot_register_a_divided_host() {
-    let topology = hosts(&[("a", &[CELLS, BY_CELL]), ("b", &[CELLS])]);
+    let topology = hosts(&[("a", &[CELLS, BY_CELL]), ("b", &[CELLS, AS_WHOLE])]);
     for (mut cloud, mut running) in Cloud::all_running(topology).await {
         let register = async |cloud: &Cloud, host: &'static str| {
             let sql = "UPDATE hosts SET epoch = epoch + 1, revision = revision + 1 WHERE host = ?1";
@@ -508,7 +509,7 @@ async fn an_earlier_controller_cannot_register_a_divided_host() {
         assert!(matches!(refused, Err(Error::Reference(_))), "{refused:?}");
         assert!(register(&cloud, "b").await.is_ok());
         restart_with(&mut cloud, &mut running, "a", &[CELLS, BY_CELL]).await;
-        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, AS_WHOLE]).await;
         assert!(register(&cloud, "a").await.is_ok(), "a united host can be registered");
 
         // The service of a divided host can be deleted.
@@ -633,7 +634,7 @@ async fn set_ratio(running: &RunningCloud, provider: &str, class: &str, ratio: f
 #[tokio::test]
 async fn a_ratio_set_through_placement_outlives_registrations() {
     const FIXED: &str = "cpu_allocation_ratio = 2.0";
-    let topology = hosts(&[("a", &[CELLS]), ("b", &[FIXED])]);
+    let topology = hosts(&[("a", &[CELLS, AS_WHOLE]), ("b", &[FIXED])]);
     for (mut cloud, mut running) in Cloud::all_running(topology).await {
         let ratio = async |running: &RunningCloud, provider: &str| {
             inventories(running, provider).await["VCPU"][3].as_f64().expect("a ratio")
@@ -644,7 +645,7 @@ async fn a_ratio_set_through_placement_outlives_registrations() {
         for provider in [&a, &b] {
             set_ratio(&running, provider, "VCPU", 8.0).await;
         }
-        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, AS_WHOLE]).await;
         restart_with(&mut cloud, &mut running, "b", &[FIXED]).await;
         assert_eq!([ratio(&running, &a).await, ratio(&running, &b).await], [8.0, 2.0]);
 
@@ -658,7 +659,7 @@ async fn a_ratio_set_through_placement_outlives_registrations() {
         let both =
             [ratio(&running, &cells["a_NUMA0"]).await, ratio(&running, &cells["a_NUMA1"]).await];
         assert_eq!(both, [8.0, 6.0]);
-        restart_with(&mut cloud, &mut running, "a", &[CELLS]).await;
+        restart_with(&mut cloud, &mut running, "a", &[CELLS, AS_WHOLE]).await;
         assert_eq!(ratio(&running, &a).await, 6.0, "the lower ratio");
         cloud.assert_consistent(&running, "united").await;
     }

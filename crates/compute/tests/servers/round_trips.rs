@@ -237,7 +237,7 @@ async fn operations_wait_seldom() {
 /// A claim on a divided host determines its cells from earlier answers, so it waits once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn boots_on_divided_hosts_wait_seldom() {
-    let whole: &[&str] = &[TWO_CELLS];
+    let whole: &[&str] = &[TWO_CELLS, "numa_in_placement = false"];
     let divided: &[&str] = &[TWO_CELLS, "numa_in_placement = true"];
     let two_cells = json!({"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2"});
     for (what, lines, more) in [("an undivided host", whole, 0), ("a divided host", divided, 1)] {

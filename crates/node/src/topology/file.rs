@@ -97,8 +97,7 @@ pub(super) struct HostEntry {
     pub max_concurrent_builds: usize,
     #[serde(default)]
     pub numa: Vec<CellEntry>,
-    #[serde(default)]
-    pub numa_in_placement: bool,
+    pub numa_in_placement: Option<bool>,
     #[serde(default)]
     pub card: Vec<CardEntry>,
     #[serde(default)]

@@ -12,7 +12,9 @@ use kilonova_devices::{
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::{Failure, GuestLocation};
 use kilonova_ids::HostName;
-use kilonova_node_api::{DeviceKind, GuestVerb, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
+use kilonova_node_api::{
+    DeviceKind, GuestVerb, NumaCell, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION,
+};
 
 use super::cards::{KnownCard, card_of, tree};
 use super::cells::cells;
@@ -197,6 +199,8 @@ fn template(
             .map_err(|error| (format!("{key}.x710_static"), error.to_string()))?;
     let (times, create_mdev) = times(key, &entry.times_ms)?;
     let (failures, create_mdev_failures) = failures(key, entry.fail)?;
+    let dedicated = |cell: &NumaCell| !cell.dedicated.is_empty();
+    let has_dedicated = cells.as_ref().is_some_and(|cells| cells.iter().any(dedicated));
     Ok(HostTemplate {
         vcpus: entry.vcpus,
         memory_mb: entry.memory_mb,
@@ -206,7 +210,7 @@ fn template(
         reserved_memory_mb: entry.reserved_host_memory_mb,
         traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
         cells,
-        numa_in_placement: entry.numa_in_placement,
+        numa_in_placement: entry.numa_in_placement.unwrap_or(has_dedicated),
         concurrency: entry.max_concurrent_builds,
         tree,
         discovery: Arc::new(Discovery {

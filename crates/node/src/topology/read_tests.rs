@@ -286,6 +286,21 @@ fn hosts_may_have_numa_cells() {
     assert_eq!((cells[1].id, cells[1].cores.len(), &*cells[1].distances), (1, 4, &[32, 10][..]));
     let plain = parse(HOST).expect("the topology is valid");
     assert_eq!(plain.hosts[0].template.cells, None);
+    let in_placement = |text: &str| {
+        parse(text).expect("the topology is valid").hosts[0].template.numa_in_placement
+    };
+    assert!(in_placement(text), "a host with dedicated CPUs offers them by NUMA cell");
+    assert!(!in_placement(&format!("{text}numa_in_placement = false\n")));
+    assert!(!in_placement(HOST));
+    assert!(
+        !in_placement(
+            &text
+                .replace("dedicated", "shared")
+                .replace("shared = \"0-1\", ", "")
+                .replace("vcpus = 8", "vcpus = 6")
+        ),
+        "all CPUs are shared"
+    );
 }
 
 #[test]
