@@ -44,6 +44,8 @@ pub(super) async fn desired(
     epoch: i64,
     since: i64,
 ) -> Result<Batch, Refusal> {
+    // Before the database is read: a slow database must not delay the answer beyond the host's patience.
+    let end = end_of_wait(*BEGIN, Instant::now());
     let entry = Box::pin(session(compute, host, epoch, since)).await?;
     if since > entry.acknowledged() {
         if since > entry.clear_up_to() {
@@ -55,7 +57,6 @@ pub(super) async fn desired(
     // A generation lower than the host's is news too: the database lost commits.
     let is_news = |newest: &Newest| newest.generation != since || newest.epoch != epoch;
     let is_waiting = since > 0 && !is_news(&newest.borrow());
-    let end = end_of_wait(*BEGIN, Instant::now());
     if is_waiting && timeout_at(end, newest.wait_for(is_news)).await.is_err() {
         entry.record_seen(time::now());
         return Ok(Batch {

@@ -45,7 +45,8 @@ fn has(traits: &Value, name: &str) -> bool {
 #[tokio::test]
 async fn dedicated_cpus_are_pcpus_and_the_others_vcpus() {
     let all = "numa = [{ dedicated = \"0-63\", memory_mb = 65536 }]";
-    let topology = hosts(&[("a", &[TWO]), ("b", &[]), ("c", &[all])]);
+    let as_whole = "numa_in_placement = false";
+    let topology = hosts(&[("a", &[TWO, as_whole]), ("b", &[]), ("c", &[all])]);
     for (cloud, mut running) in Cloud::all_running(topology).await {
         let (inventories, traits) = root(&running, "a").await;
         assert_eq!(inventories, json!({"VCPU": [8, 0, 4.0], "PCPU": [56, 0, 1.0]}));
