@@ -12,7 +12,7 @@ use kilonova_ids::{ConsumerId, HostName, ProviderId, ResourceClass};
 use kilonova_placement::ledger::{self as placement, Allocation, AskedCells, CellInventories};
 use kilonova_store::Tx;
 use kilonova_topology::{
-    CellLimit, CellRoom, Fitted, FittedCell, HostTopology, Strategy, format_cpus, split,
+    CellLimit, CellRoom, Cpus, Fitted, FittedCell, HostTopology, Strategy, format_cpus, split,
 };
 
 use crate::{Compute, Error};
@@ -213,6 +213,8 @@ pub struct NewCell {
     pub number: u32,
     /// Its provider.
     pub provider: ProviderId,
+    /// Its CPUs.
+    pub cpus: Cpus,
     /// Its inventories.
     pub inventories: CellInventories,
 }
@@ -261,6 +263,17 @@ pub fn divide(
                     cell.host
                 )));
             };
+            let elsewhere = cell.host_cpus().filter(|cpu| {
+                cells.iter().any(|known| known.number != cell.host && known.cpus.contains(cpu))
+            });
+            let elsewhere: Cpus = elsewhere.collect();
+            if !elsewhere.is_empty() {
+                return Ok(Err(format!(
+                    "guest {consumer} was placed on NUMA cell {}, and its CPUs {} are in another cell now",
+                    cell.host,
+                    format_cpus(&elsewhere)
+                )));
+            }
             for (one, amount) in of_cell(cell).into_iter().enumerate() {
                 let amount = amount.min(left[one]);
                 parts[at][one] += amount;

@@ -4,15 +4,17 @@
 //! A change of the division moves the inventories and the allocations of all guests in the transaction of the
 //! registration. If the cells have no room for the guests, the host remains undivided, and its row states the reason.
 
+use std::collections::BTreeMap;
+
 use kilonova_compute_app::numa::{NewCell, divide};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::cells::{self, StoredCells};
 use kilonova_engine::{CELL_CLASSES, CELL_TRAIT, Inventory, is_of_cell};
 use kilonova_ids::{HostName, ProviderId, ResourceClass};
-use kilonova_node_api::Registration;
+use kilonova_node_api::{NumaCell, Registration};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::Tx;
-use kilonova_topology::share;
+use kilonova_topology::{Cpus, HostCell, HostTopology, share};
 
 use super::owner_traits;
 use super::register::{MAX_UNIT, initial_ratios, root_of};
@@ -57,10 +59,14 @@ pub(super) fn report(
     let mut bare = whole.clone();
     bare.inventories.retain(|(class, _)| !is_of_cell(class));
     if was_divided {
-        let mut all = children.to_vec();
-        all.extend(cells.into_iter().map(|(_, spec)| spec));
-        placement::report_host(tx, world, &bare, &all)?;
-        return Ok(Reported { divided: true, why_not: None });
+        if !has_moved_cpus(known, registration) {
+            let mut all = children.to_vec();
+            all.extend(cells.into_iter().map(|(_, spec)| spec));
+            placement::report_host(tx, world, &bare, &all)?;
+            return Ok(Reported { divided: true, why_not: None });
+        }
+        // The allocations are at the cells of the old numbers, so the host is united, and divided again if it can be.
+        placement::unite(tx, world, &whole, children)?;
     }
     let (mut new, specs): (Vec<NewCell>, Vec<ProviderSpec>) = cells.into_iter().unzip();
     let held = placement::allocations_of_root(tx, root)?;
@@ -107,6 +113,27 @@ pub(super) fn report(
         });
     }
     Ok(Reported { divided: false, why_not: Some(why) })
+}
+
+/// True if a CPU is in another cell than before: the firmware may number the cells differently after a reboot.
+fn has_moved_cpus(known: &StoredCells, registration: &Registration) -> bool {
+    let stored = known.text.as_deref();
+    let stored = stored.and_then(|text| serde_json::from_str::<Vec<NumaCell>>(text).ok());
+    let of = |cells: Option<&[NumaCell]>| cells.and_then(|cells| cells::topology(cells).ok());
+    let (before, after) = (of(stored.as_deref()), of(registration.cells.as_deref()));
+    let (Some(before), Some(after)) = (before, after) else { return false };
+    let cell_of = |topology: &HostTopology| -> BTreeMap<u32, u32> {
+        let cpus = |cell: &HostCell| -> Vec<(u32, u32)> {
+            cpus_of(cell).into_iter().map(|cpu| (cpu, cell.id)).collect()
+        };
+        topology.cells.iter().flat_map(cpus).collect()
+    };
+    let after = cell_of(&after);
+    cell_of(&before).iter().any(|(cpu, cell)| after.get(cpu).is_some_and(|now| now != cell))
+}
+
+fn cpus_of(cell: &HostCell) -> Cpus {
+    cell.shared.union(&cell.dedicated).copied().collect()
 }
 
 /// Refuses to hand over a divided host with allocations at its cells to an external Nova. That Nova does not know the
@@ -194,7 +221,7 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
         let initial_ratios = initial_ratios(registration);
         let spec =
             ProviderSpec { id: provider, name, inventories: offered, initial_ratios, traits };
-        Some((NewCell { number: cell.id, provider, inventories }, spec))
+        Some((NewCell { number: cell.id, provider, cpus: cpus_of(cell), inventories }, spec))
     });
     cells.collect()
 }

@@ -348,15 +348,14 @@ async fn guests_keep_cpus_that_are_in_another_cell_after_a_reboot() {
         { shared = \"8-9\", dedicated = \"10-15\", threads = 2, memory_mb = 32736 }, \
         { shared = \"0-1\", dedicated = \"2-7\", threads = 2, memory_mb = 32736 }, \
         { shared = \"16-63\", memory_mb = 64 }]";
-    // On a divided host the guest's amounts stay at the provider of the old cell (docs/hosts.md).
-    let as_whole = "numa_in_placement = false";
-    for (mut cloud, mut running) in
-        Cloud::all_running(hosts(&[("a", &[TWO_CELLS, as_whole])])).await
-    {
+    for (mut cloud, mut running) in Cloud::all_running(two_cells(&["a"])).await {
         flavor(&running, "pinned", 4, 512, json!({"hw:cpu_policy": "dedicated"})).await;
         let one = running.active_server(&cloud, "one", "pinned").await;
         assert_eq!(pins(&running, &one).await, [2, 3, 4, 5]);
-        restart_with(&mut cloud, &mut running, &[swapped, as_whole]).await;
+        restart_with(&mut cloud, &mut running, &[swapped]).await;
+        let undivided = "SELECT undivided FROM hosts WHERE host = 'a'";
+        let why = cloud.column(undivided).await;
+        assert!(why[0].contains("its CPUs 2-5 are in another cell now"), "{why:?}");
         assert_eq!(pins(&running, &one).await, [2, 3, 4, 5]);
         let two = running.active_server(&cloud, "two", "pinned").await;
         assert_eq!(topology(&running, &two).await["nodes"][0]["host_node"], 0);
@@ -364,6 +363,18 @@ async fn guests_keep_cpus_that_are_in_another_cell_after_a_reboot() {
         let why = fault(&running, &three).await;
         assert!(why.contains("too few free dedicated CPUs"), "{why}");
         cloud.assert_consistent(&running, "swapped").await;
+
+        for id in [&one, &two, &three] {
+            running.delete(id).await;
+            running.wait_until_gone(id).await;
+        }
+        restart_with(&mut cloud, &mut running, &[swapped]).await;
+        assert_eq!(cloud.column("SELECT host FROM divided_hosts").await, ["a"]);
+        // Without guests the division follows the cells at once.
+        restart_with(&mut cloud, &mut running, &[TWO_CELLS]).await;
+        assert_eq!(cloud.column("SELECT host FROM divided_hosts").await, ["a"]);
+        running.active_server(&cloud, "four", "pinned").await;
+        cloud.assert_consistent(&running, "divided again").await;
     }
 }
 
