@@ -174,6 +174,37 @@ pub(super) async fn host() {
     ip(&format!("link delete dev {outer}"));
     ip(&format!("link delete dev {}", one.hybrid_bridge()));
     assert!(switch.ports().contains(&outer));
-    assert_eq!(HostNetwork::new(config).make(&none).await, NetworkFailures::default());
+    assert_eq!(HostNetwork::new(config.clone()).make(&none).await, NetworkFailures::default());
     assert_eq!(switch.ports(), ["far"]);
+
+    // A loss of power leaves the ports that libvirt creates. The tap of another guest stays, also under the name of the
+    // port that it has by now.
+    let [server, other] = ["11111111", "22222222"].map(|first| {
+        let id = format!("{first}-0000-4000-8000-000000000000");
+        id.parse().expect("the value is a UUID")
+    });
+    let native =
+        |number| Interface { vif: Some(Vif::Ovs { bridge: "br-int".into() }), ..interface(number) };
+    let left = |one: &Interface, server: ServerId| {
+        let (name, id) = (one.tap(), format!("external_ids:vm-id=\"{server}\""));
+        let add = ["--no-wait", "add-port", "br-int", &name, "--", "set", "Interface", &name, &id];
+        switch.run("ovs-vsctl", &add);
+    };
+    let (first, second, third) = (native(5), native(6), native(7));
+    left(&first, server);
+    left(&second, other);
+    left(&third, server);
+    let network = HostNetwork::new(config);
+    let both = [first.clone(), second.clone(), interface(8)];
+    assert_eq!(network.unplug(server, &both).await, Ok(()));
+    assert_eq!(switch.ports(), ["far".to_owned(), second.tap(), third.tap()]);
+    assert_eq!(network.unplug(server, &both).await, Ok(()), "nothing is left of them");
+    assert_eq!(network.unplug(server, &[third]).await, Ok(()));
+    assert_eq!(network.unplug(other, &[second]).await, Ok(()));
+    assert_eq!(switch.ports(), ["far"]);
+
+    // Without the database, the removal ends with the reason.
+    drop(switch);
+    let why = network.unplug(server, &[first]).await.expect_err("the database is gone");
+    assert!(why.contains("db.sock"), "{why}");
 }

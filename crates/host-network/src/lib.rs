@@ -16,7 +16,7 @@
 //!
 //! Every run compares the whole host with the whole desired state, so it repairs any loss. Our
 //! objects are marked: links by alias, the table by name, a dnsmasq by the directory in its command
-//! line. Nothing else is ever changed or removed.
+//! line. Nothing else is ever changed or removed, except the ports in Open vSwitch that libvirt has left of a guest.
 
 mod config;
 mod dhcp;
@@ -37,10 +37,12 @@ mod testing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kilonova_ids::{NetworkId, RouterId};
+use kilonova_ids::{NetworkId, RouterId, ServerId};
 use kilonova_node::{
     DesiredNetworks, GuestRequests, Network, NetworkFailures, NetworkFuture, ResumeFuture,
+    UnplugFuture,
 };
+use kilonova_node_api::Interface;
 use tokio::sync::Mutex;
 
 pub use config::{HostNetworkConfig, Uplink, mappings};
@@ -258,6 +260,12 @@ async fn ports_at_switch(
 impl Network for HostNetwork {
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(self.reach(wanted))
+    }
+
+    fn unplug<'a>(&'a self, server: ServerId, interfaces: &'a [Interface]) -> UnplugFuture<'a> {
+        let taps = interfaces.iter().filter(|one| one.native_plug().is_some()).map(Interface::tap);
+        let taps = taps.collect();
+        Box::pin(async move { switch::unplug(server, &taps).await })
     }
 
     fn serve_metadata(&self, guests: Arc<dyn GuestRequests>) -> bool {

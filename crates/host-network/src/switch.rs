@@ -2,23 +2,24 @@
 //!
 //! A port is a row of Open vSwitch's database, so it outlives its link and a reboot. Our ports have the external id
 //! [`OURS`] with the name of their bridge. Other ports are never changed or removed, except a row with the name of a
-//! plug and no link.
+//! plug and no link, and the ports that libvirt has left of a stopped guest ([`unplug`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use kilonova_ids::ServerId;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::links::{Links, is_used};
 use crate::nets::{HybridPlug, is_mac};
-use crate::run::{run, words};
+use crate::run::{is_missing, run, words};
 
 /// The external id of our ports.
 const OURS: &str = "kilonova-bridge";
 /// Seconds after which `ovs-vsctl` gives up. By default it waits forever for a database that does not run.
 const LIMIT: &str = "--timeout=10";
 
-/// Our ports with their external ids, by name.
+/// Ports with their external ids, by name.
 pub(crate) type SwitchPorts = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Deserialize)]
@@ -32,7 +33,15 @@ pub(crate) async fn read() -> Result<SwitchPorts, String> {
     parse(&run("ovs-vsctl", &words(&line), b"").await?)
 }
 
+/// Our ports in the output of `ovs-vsctl`.
 fn parse(text: &[u8]) -> Result<SwitchPorts, String> {
+    let mut ports = rows(text)?;
+    ports.retain(|_, ids| ids.contains_key(OURS));
+    Ok(ports)
+}
+
+/// All ports in the output of `ovs-vsctl`.
+fn rows(text: &[u8]) -> Result<SwitchPorts, String> {
     let unexpected = |error: serde_json::Error| format!("unexpected output of ovs-vsctl: {error}");
     let table: Table = serde_json::from_slice(text).map_err(unexpected)?;
     let mut ports = SwitchPorts::new();
@@ -40,10 +49,7 @@ fn parse(text: &[u8]) -> Result<SwitchPorts, String> {
         // ["map", [[key, value], …]]
         let (_, ids): (String, Vec<(String, String)>) =
             serde_json::from_value(ids).map_err(unexpected)?;
-        let ids: BTreeMap<String, String> = ids.into_iter().collect();
-        if ids.contains_key(OURS) {
-            ports.insert(name, ids);
-        }
+        ports.insert(name, ids.into_iter().collect());
     }
     Ok(ports)
 }
@@ -124,6 +130,29 @@ pub(crate) async fn remove_unused_ports(
         ports.remove(&port);
     }
     Ok(())
+}
+
+/// Removes the ports of these taps that libvirt created for the server. libvirt replaces a port with the server's id
+/// when it starts a guest, so the port of a tap that another server of this host has by now stays.
+pub(crate) async fn unplug(server: ServerId, taps: &BTreeSet<String>) -> Result<(), String> {
+    let of_server = format!("external_ids:vm-id=\"{server}\"");
+    let columns = "--columns=name,external_ids";
+    let line = [LIMIT, "--format=json", columns, "find", "Interface", &of_server];
+    let found = match run("ovs-vsctl", &words(&line), b"").await {
+        Ok(found) => rows(&found)?,
+        // Without its program, the host has no ports of a guest either.
+        Err(why) if is_missing(&why) => return Ok(()),
+        Err(why) => return Err(why),
+    };
+    let gone: Vec<&String> = found.keys().filter(|name| taps.contains(*name)).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let mut line = words(&[LIMIT]);
+    for port in gone {
+        line.extend(words(&["--", "--if-exists", "del-port", port]));
+    }
+    run("ovs-vsctl", &line, b"").await.map(drop)
 }
 
 #[cfg(test)]

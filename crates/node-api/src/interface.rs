@@ -181,6 +181,14 @@ impl Interface {
         }
     }
 
+    /// The Open vSwitch bridge of a tap that libvirt plugs itself; `None` for other interfaces.
+    pub fn native_plug(&self) -> Option<&str> {
+        match &self.vif {
+            Some(Vif::Ovs { bridge }) if self.device.is_none() => Some(bridge),
+            Some(Vif::Ovs { .. } | Vif::OvsHybrid { .. } | Vif::Macvtap { .. }) | None => None,
+        }
+    }
+
     /// True if the agent creates links for it.
     pub fn needs_links(&self) -> bool {
         self.uses_own_bridge() || self.hybrid_plug().is_some()

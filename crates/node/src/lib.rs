@@ -21,7 +21,9 @@ pub use metadata::{
     GuestAnswer, GuestFuture, GuestMethod, GuestRequest, GuestRequests, GuestStatus,
     MetadataSettings,
 };
-pub use network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, ResumeFuture};
+pub use network::{
+    DesiredNetworks, Network, NetworkFailures, NetworkFuture, ResumeFuture, UnplugFuture,
+};
 pub use simulated::SimulatedSysfs;
 pub use tools::{Commands, Function, Load, ToolError, ToolFuture, Tools};
 pub use volumes::{

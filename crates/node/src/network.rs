@@ -2,7 +2,7 @@
 //!
 //! The implementation always gets the complete desired state, never a change, and reconciles the
 //! host with it: it creates the missing parts, removes those that are no longer desired, and leaves
-//! the rest unchanged. It must never touch anything that it did not create.
+//! the rest unchanged. It must never touch anything that it did not create, except what libvirt has left of a guest.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,6 +46,9 @@ pub struct NetworkFailures {
 /// The future of [`Network::make`].
 pub type NetworkFuture<'a> = Pin<Box<dyn Future<Output = NetworkFailures> + Send + 'a>>;
 
+/// The future of [`Network::unplug`].
+pub type UnplugFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
 /// The future of [`Network::resume`].
 pub type ResumeFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -53,6 +56,13 @@ pub type ResumeFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub trait Network: Send + Sync + 'static {
     /// Reconciles the host with the desired state.
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a>;
+
+    /// Removes from Open vSwitch the ports of a stopped guest's interfaces that libvirt plugs itself. libvirt removes
+    /// them when the guest stops, but a loss of power leaves them. Leaves the ports of other guests, also of a guest
+    /// that has the same interface by now.
+    fn unplug<'a>(&'a self, _server: ServerId, _interfaces: &'a [Interface]) -> UnplugFuture<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// From now on, passes the guests' metadata requests to this handler. Returns false if guests cannot
     /// send any.

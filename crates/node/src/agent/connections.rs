@@ -178,6 +178,24 @@ impl Connections {
         }
     }
 
+    /// Removes what a loss of power has left of a stopped guest's interfaces in Open vSwitch. A failure prevents
+    /// nothing else: the port without a link carries no traffic, and Neutron's agent ignores a port of another host.
+    pub(super) async fn unplug(&self, server: ServerId, interfaces: &[Interface]) {
+        let native = interfaces.iter().filter(|interface| interface.native_plug().is_some());
+        let native: Vec<Interface> = native.cloned().collect();
+        if native.is_empty() {
+            return;
+        }
+        if let Err(why) = self.network.unplug(server, &native).await {
+            let taps: Vec<String> = native.iter().map(Interface::tap).collect();
+            tracing::warn!(
+                host = %self.host, %server, %why,
+                "could not look for ports that a loss of power has left in Open vSwitch: if it lists {taps:?} and no \
+                 guest uses them, remove them with ovs-vsctl del-port"
+            );
+        }
+    }
+
     /// Reconciles the host even if nothing has changed.
     pub(super) async fn reconcile(&self) {
         self.make(true).await;

@@ -4,12 +4,14 @@
 //! guest that never reached its desired state is rolled back; a guest that has reached it is left
 //! unchanged. The guest's own later changes are reported, not reverted.
 
+use std::collections::HashSet;
+
 use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{Definition, DomainState, FoundDisks, MigrationState};
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{OperationId, PortId, ServerId};
 use kilonova_node_api::{
-    Attachment, Domain, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power, REBUILT_STEP,
-    REMOVED_STEP, Verb,
+    Attachment, Domain, Interface, NO_DISK_STEP, Outcome, OutgoingMigration, Phase, Power,
+    REBUILT_STEP, REMOVED_STEP, Verb,
 };
 
 use super::metadata;
@@ -373,6 +375,9 @@ impl Work {
         let next = Definition { done, ..definition.clone() };
         if is != Some(&next.without_secrets()) {
             turn.current()?;
+            if let Some(is) = is.filter(|_| !state.is_up()) {
+                self.connections.unplug(server, &detached(is, &next)).await;
+            }
             self.hypervisor.define(&next).await?;
             self.metadata.forget(server);
         }
@@ -567,6 +572,10 @@ impl Work {
             if now.state != DomainState::Shutoff {
                 self.hypervisor.destroy(server).await?;
             }
+            // The definition names the interfaces until nothing is left of them.
+            if let Some(definition) = &now.definition {
+                self.connections.unplug(server, &definition.config.interfaces).await;
+            }
         }
         made.sort_unstable();
         made.dedup();
@@ -588,6 +597,12 @@ impl Work {
 /// True if the host has carried out the document, or a later one of the server.
 fn is_carried_out(note: &Note, turn: &Turn<'_>) -> bool {
     !note.building && note.last.as_ref().is_some_and(|last| turn.generation <= last.generation)
+}
+
+/// The interfaces that a guest had and no longer has.
+fn detached(is: &Definition, next: &Definition) -> Vec<Interface> {
+    let kept: HashSet<PortId> = next.config.interfaces.iter().map(|one| one.port).collect();
+    is.config.interfaces.iter().filter(|one| !kept.contains(&one.port)).cloned().collect()
 }
 
 /// True if the guest's root disk is a volume. While Cinder replaces the volume's data, the document does not name the

@@ -52,34 +52,37 @@ impl Mdevs {
         }
     }
 
+    /// Reads the devices of a host. A card that the host has lost took its devices with it, as with the kernel, so they
+    /// do not exist when the card returns.
     pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
         let (mut made, mut typed) = (BTreeMap::new(), BTreeMap::new());
         let mut instances: BTreeMap<u16, Instances> = BTreeMap::new();
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if tree.by_address(name).is_some() {
-                let id = std::fs::read_to_string(&path)?;
-                if let Some((slot, kind)) = kind(tree, name, id.trim_end()) {
-                    typed.insert(slot, kind);
-                }
-                continue;
-            }
-            if name.starts_with(MIG) {
-                let text = std::fs::read_to_string(&path)?;
-                if let Some((slot, profile, place)) = instance(tree, &text) {
-                    instances.entry(slot).or_default().add(profile, place);
-                }
-                continue;
-            }
-            let Ok(uuid) = Uuid::try_parse(name) else { continue };
             let text = std::fs::read_to_string(&path)?;
-            let kind =
-                text.trim_end().split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
-            match kind {
-                Some(kind) => drop(made.insert(uuid, kind)),
-                None => {
-                    tracing::warn!(%uuid, "ignoring a mediated device that does not fit the device tree")
-                }
+            let text = text.trim_end();
+            let fits = if tree.by_address(name).is_some() {
+                kind(tree, name, text).map(|(slot, kind)| {
+                    typed.insert(slot, kind);
+                })
+            } else if name.starts_with(MIG) {
+                instance(tree, text).map(|(slot, profile, place)| {
+                    instances.entry(slot).or_default().add(profile, place);
+                })
+            } else {
+                let parent = text.split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
+                let uuid = Uuid::try_parse(name).ok();
+                uuid.zip(parent).map(|(uuid, kind)| {
+                    made.insert(uuid, kind);
+                })
+            };
+            if fits.is_none() {
+                tracing::warn!(
+                    device = name,
+                    content = text,
+                    "removing a device whose card the host no longer has"
+                );
+                std::fs::remove_file(&path)?;
             }
         }
         Ok(Self { folder: Some(folder), made, typed, instances, failures })

@@ -155,11 +155,6 @@ fn devices_are_kept_in_files_and_found_again() {
     let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
     let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("the mdev is created");
     remove(&sysfs, removed).expect("the file is removed");
-    std::fs::write(
-        folder.path().join("mdevs").join(Uuid::new_v4().to_string()),
-        "0000:99:00.0 x\n",
-    )
-    .expect("the file is written");
     let again = open();
     let all = mdevs(&again).expect("the directory is readable");
     assert_eq!(
@@ -167,6 +162,29 @@ fn devices_are_kept_in_files_and_found_again() {
         [Mdev { uuid: kept, parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() }]
     );
     assert_eq!(find(&again, removed).expect("the directory is readable"), None);
+}
+
+#[test]
+fn a_card_that_was_lost_returns_without_its_devices() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let tree_of = |text: &str| {
+        let topology = Topology::parse(text, Path::new("t.toml")).expect("the topology is valid");
+        Arc::clone(&topology.hosts[0].template.tree)
+    };
+    let open = |text: &str| {
+        let folder = folder.path().join("mdevs");
+        let opened = SimulatedSysfs::open(tree_of(text), folder, Duration::ZERO, Some(0));
+        opened.expect("the directory is readable")
+    };
+    let whole = open(FILE);
+    let kept = make(&whole, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
+    make(&whole, "0000:85:00.0", "nvidia-35").expect("the mdev is created");
+    assert_eq!(available(&whole, "0000:85:00.0", "nvidia-35"), 15);
+    open(&FILE.replace(r#", "0000:85:00.0""#, ""));
+    let whole = open(FILE);
+    let all = mdevs(&whole).expect("the directory is readable");
+    assert_eq!(all.iter().map(|mdev| mdev.uuid).collect::<Vec<_>>(), [kept]);
+    assert_eq!(available(&whole, "0000:85:00.0", "nvidia-35"), 16);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use kilonova_ids::{NetworkId, PortId, ServerId};
-use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, Node};
+use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, Node, UnplugFuture};
 use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power, Vif};
 use serde_json::Value;
 
@@ -165,6 +165,70 @@ async fn many_guests_need_few_runs() {
     }
     let asked = counting.0.lock().expect("the lock is not poisoned").clone();
     assert_eq!(asked, [40], "all guests are in the first run");
+    stop.send_replace(true);
+    task.await.expect("the agent does not panic").expect("the agent stops without an error");
+}
+
+/// Records the ports that are removed from Open vSwitch, and cannot remove any.
+#[derive(Default)]
+struct Unplugged(Mutex<Vec<(ServerId, Vec<PortId>)>>);
+
+impl Unplugged {
+    fn take(&self) -> Vec<(ServerId, Vec<PortId>)> {
+        std::mem::take(&mut *self.0.lock().expect("the lock is not poisoned"))
+    }
+}
+
+impl Network for Unplugged {
+    fn make<'a>(&'a self, _: &'a DesiredNetworks) -> NetworkFuture<'a> {
+        Box::pin(std::future::ready(NetworkFailures::default()))
+    }
+
+    fn unplug<'a>(&'a self, server: ServerId, interfaces: &'a [Interface]) -> UnplugFuture<'a> {
+        let ports = interfaces.iter().map(|one| one.port).collect();
+        self.0.lock().expect("the lock is not poisoned").push((server, ports));
+        Box::pin(std::future::ready(Err("the database of Open vSwitch does not answer".to_owned())))
+    }
+}
+
+#[tokio::test]
+async fn ports_in_open_vswitch_go_with_the_interfaces_of_a_stopped_guest() {
+    let (host, control) = (Host::new(""), Control::new());
+    let unplugged = Arc::new(Unplugged::default());
+    let mut parts = host.parts();
+    parts.network = Arc::clone(&unplugged) as Arc<dyn Network>;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let node = Node::new(parts).expect("the agent starts");
+    let task = tokio::spawn(node.run(control.clone(), stopped));
+
+    let network = NetworkId::new_v4();
+    let ovs = || {
+        let vif = Some(Vif::Ovs { bridge: "br-int".into() });
+        Interface { vif, ..interface(network) }
+    };
+    let (first, second, third) = (ovs(), ovs(), ovs());
+    let server = ServerId::new_v4();
+    let all = [first.clone(), interface(network), second.clone(), third.clone()];
+    let domain = connected("one", &all);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    // libvirt removes the port of a tap that a running guest loses.
+    let fewer = connected("one", &all[1..]);
+    control.expect(control.want(server, present(&fewer)), Outcome::Running).await;
+    let off = Domain { power: Power::Off, ..fewer };
+    control.expect(control.want(server, present(&off)), Outcome::Stopped).await;
+    assert_eq!(unplugged.take(), []);
+
+    let detached = Domain { power: Power::Off, ..connected("one", &all[3..]) };
+    control.expect(control.want(server, present(&detached)), Outcome::Stopped).await;
+    assert_eq!(unplugged.take(), [(server, vec![second.port])]);
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    assert_eq!(unplugged.take(), [(server, vec![third.port])], "a failure does not keep the guest");
+
+    let server = ServerId::new_v4();
+    let plain = connected("plain", &[interface(network)]);
+    control.expect(control.want(server, present(&plain)), Outcome::Running).await;
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    assert_eq!(unplugged.take(), [], "the guest has no port in Open vSwitch");
     stop.send_replace(true);
     task.await.expect("the agent does not panic").expect("the agent stops without an error");
 }
