@@ -1,4 +1,4 @@
-//! The table of deleted servers.
+//! The table of deleted servers, and the columns that it got with the table of servers.
 
 use kilonova_store::Migration;
 
@@ -33,4 +33,12 @@ CREATE TABLE deleted_servers (
 );
 CREATE INDEX deleted_servers_by_project ON deleted_servers (project_id, seq);
 CREATE INDEX deleted_servers_by_time ON deleted_servers (deleted_at);",
+};
+
+/// The machine types that hosts chose for guests (Nova: `image_hw_machine_type` in the system metadata).
+pub const MACHINE_TYPES: Migration = Migration {
+    name: "compute-0910-machine-types",
+    sql: "
+ALTER TABLE servers ADD COLUMN machine_type TEXT;
+ALTER TABLE deleted_servers ADD COLUMN machine_type TEXT;",
 };

@@ -40,6 +40,7 @@ pub const SERVERS: &[Migration] = &[
     super::volumes::ACTIONS,
     super::left_guests::LEFT_GUESTS,
     super::hosts::DELETED_HOSTS,
+    super::migrations_deleted::MACHINE_TYPES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

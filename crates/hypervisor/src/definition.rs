@@ -16,13 +16,22 @@ pub struct Definition {
     pub done: Option<OperationId>,
     /// The source of each connected volume of the configuration, for the hypervisor.
     pub sources: BTreeMap<VolumeId, VolumeSource>,
+    /// The machine type of the domain, if the configuration names none and the host has no domain of the server. A
+    /// definition that is read from a domain has none: the driver finds the type there.
+    pub kept_machine_type: Option<String>,
 }
 
 impl Definition {
     /// The definition for a document, with the document's verb recorded as done.
     pub fn of(server: ServerId, domain: &Domain) -> Self {
         let done = domain.verb.map(|(operation, _)| operation);
-        Self { server, config: domain.config.clone(), done, sources: BTreeMap::new() }
+        Self {
+            server,
+            config: domain.config.clone(),
+            done,
+            sources: BTreeMap::new(),
+            kept_machine_type: None,
+        }
     }
 
     /// The definition as the domain's XML records it: without the secrets of volumes, and without the files of the config
@@ -48,7 +57,7 @@ impl Definition {
     /// cannot. The cells at which a guest sees its devices are not compared, because definitions of
     /// earlier builds do not record them.
     pub fn same_machine(&self, other: &Self) -> bool {
-        let Self { server, config, done: _, sources: _ } = self;
+        let Self { server, config, done: _, sources: _, kept_machine_type: _ } = self;
         let DomainConfig {
             name,
             display_name: _,

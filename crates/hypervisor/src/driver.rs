@@ -158,6 +158,11 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn running(&self) -> DriverFuture<'_, Vec<ServerId>>;
     /// The domain of a server, if it is defined.
     fn domain(&self, server: ServerId) -> DriverFuture<'_, Option<DefinedDomain>>;
+    /// The machine type that the next definition of a guest keeps, if a host chose it and not its image. `None` without a
+    /// domain.
+    fn kept_machine_type(&self, _server: ServerId) -> DriverFuture<'_, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
     /// Finds the guest's disks on the host, whether or not it has a domain of the guest.
     fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks>;
     /// Creates or grows the disks of a guest that is shut off. Disks of an earlier rebuild are

@@ -230,6 +230,7 @@ impl Definition {
                 .map(|done| parse(attribute(done, "operation")?))
                 .transpose()?,
             sources,
+            kept_machine_type: None,
         })
     }
 }

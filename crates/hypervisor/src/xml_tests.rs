@@ -59,6 +59,7 @@ fn definition() -> Definition {
                 .expect("the value is a UUID"),
         ),
         sources: Default::default(),
+        kept_machine_type: None,
     }
 }
 

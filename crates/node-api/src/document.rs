@@ -61,6 +61,10 @@ pub struct Domain {
     /// The live migration to carry out. Without it, a running migration is aborted.
     #[serde(rename = "departure", default)]
     pub outgoing_migration: Option<Box<OutgoingMigration>>,
+    /// The machine type that another host chose for the guest, for a host that has no domain of it. Ignored if the
+    /// configuration names a machine type. Agents of earlier versions choose their own.
+    #[serde(default)]
+    pub kept_machine_type: Option<String>,
 }
 
 impl Domain {
@@ -118,7 +122,16 @@ pub struct DomainConfig {
 /// document yields the same bytes. A flattened configuration would change the order.
 impl Serialize for Domain {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { config, power, starts_paused, existing, verb, from, outgoing_migration } = self;
+        let Self {
+            config,
+            power,
+            starts_paused,
+            existing,
+            verb,
+            from,
+            outgoing_migration,
+            kept_machine_type,
+        } = self;
         let DomainConfig {
             name,
             display_name,
@@ -152,6 +165,7 @@ impl Serialize for Domain {
         entry_unless_default(&mut members, "rescue", rescue)?;
         entry_unless_default(&mut members, "volumes", volumes)?;
         entry_unless_default(&mut members, "numa", numa)?;
+        entry_unless_default(&mut members, "kept_machine_type", kept_machine_type)?;
         members.end()
     }
 }

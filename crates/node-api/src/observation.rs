@@ -24,12 +24,16 @@ pub struct Observation {
     /// disconnected. `None` means that volumes are not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeState>>,
+    /// The machine type that the host chose for the guest and that its next definition keeps. `None` if the image names
+    /// it, or if the agent has already reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_type: Option<String>,
 }
 
 impl Observation {
     /// The result of a document.
     pub fn new(server: ServerId, generation: i64, outcome: Outcome) -> Self {
-        Self { server, generation, outcome, at_start: false, volumes: None }
+        Self { server, generation, outcome, at_start: false, volumes: None, machine_type: None }
     }
 }
 

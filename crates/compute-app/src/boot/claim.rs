@@ -430,5 +430,6 @@ pub fn desired(
         verb: None,
         from: None,
         outgoing_migration: None,
+        kept_machine_type: None,
     }))
 }

@@ -239,7 +239,7 @@ fn cleared(
     }
     let fault = Fault::new(&summary, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
-    journal::finish(tx, open, End::Failed, Some(&message), now)
+    journal::fail(tx, open, &message, now)
 }
 
 /// Fails a build that takes longer than `instance_build_timeout`: the server is in `ERROR` and
@@ -281,7 +281,6 @@ pub fn fail_build(
     if !matches!(open.state, Operation::Create(_)) {
         return Ok(());
     }
-    tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
     let fault = Fault::new(message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
@@ -296,7 +295,7 @@ pub fn fail_build(
     }
     let failed = event(EVENT, &host, Some(message), open.row.updated_at, now);
     flow::event(tx, open.row.id, &failed)?;
-    journal::finish(tx, &open, End::Failed, Some(message), now)
+    journal::fail(tx, &open, message, now)
 }
 
 /// Claims capacity on a host that has not been tried yet. Returns false if there is none.

@@ -216,6 +216,17 @@ pub fn finish(
     Ok(flow::finish(tx, &open.row, outcome, message, now)?)
 }
 
+/// Ends a server's operation because it failed, and logs the reason once the transaction is committed.
+///
+/// # Errors
+/// Store errors only.
+pub fn fail(tx: &mut Tx<'_>, open: &OpenOperation, why: &str, now: Timestamp) -> Result<(), Error> {
+    let (action, server) = (open.state.action(), open.row.subject);
+    let (request, text) = (open.row.request_id.clone(), why.to_owned());
+    tx.on_commit(move || tracing::info!(%server, %request, "{action} failed: {text}"));
+    finish(tx, open, Outcome::Failed, Some(why), now)
+}
+
 fn new(server: ServerId, by: &Requester, state: &Operation) -> Result<NewOperation, Error> {
     let id: OperationId = ascending();
     let columns = state.write().map_err(|why| unreadable(id, server, why))?;

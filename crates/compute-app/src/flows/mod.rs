@@ -117,6 +117,10 @@ pub fn observe(
             _ => Ok(()),
         };
     };
+    // The type does not depend on the document: a newer one may follow before the report of the one that defined the guest.
+    if let Some(machine_type) = observation.machine_type.as_deref().filter(is_machine_type) {
+        servers::set_machine_type(tx, observation.server, machine_type)?;
+    }
     if document.generation != observation.generation {
         return Ok(());
     }
@@ -153,6 +157,12 @@ pub fn observe(
         return progress::working(tx, &open, phase, now);
     }
     advance(tx, compute, host, &document.desired, &open, observation, now)
+}
+
+/// True for a name that a machine type of libvirt can have.
+fn is_machine_type(name: &&str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 /// Announces the reads with which a report advances the open operation, so that they share the round trip of

@@ -195,7 +195,7 @@ pub(super) fn settled(
         }
         None => as_before(tx, compute, host, &server, now)?,
     }
-    journal::finish(tx, open, End::Failed, Some(&message), now)
+    journal::fail(tx, open, &message, now)
 }
 
 /// Ends the task, and requests the power state that the guest had before. The document must not keep the power state of

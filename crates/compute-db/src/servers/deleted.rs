@@ -10,10 +10,10 @@ kilonova_store::statements! {
     /// Copies the row, with the state `deleted`.
     KEEP = "INSERT INTO deleted_servers (seq, id, project_id, user_id, name, description, host,
         vm_state, task_state, power_state, vcpus, memory_mb, spec, metadata, tags, fault, created_at,
-        updated_at, launched_at, locked_by, locked_reason, deleted_at)
+        updated_at, launched_at, locked_by, locked_reason, machine_type, deleted_at)
         SELECT seq, id, project_id, user_id, name, description, host, 'deleted', NULL, 0, vcpus,
         memory_mb, spec, metadata, tags, fault, created_at, CAST(?2 AS BIGINT), launched_at,
-        locked_by, locked_reason, CAST(?2 AS BIGINT) FROM servers WHERE id = ?1";
+        locked_by, locked_reason, machine_type, CAST(?2 AS BIGINT) FROM servers WHERE id = ?1";
     /// The deletion time of a server.
     SINCE = "SELECT deleted_at FROM deleted_servers WHERE id = ?1";
     /// Deletes expired rows.

@@ -217,6 +217,14 @@ pub fn set_host(
     row.map_or(Ok(false), |row| networked(&row))
 }
 
+/// Records the machine type that a host chose for the guest.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_machine_type(tx: &mut Tx<'_>, id: ServerId, machine_type: &str) -> Result<(), Error> {
+    Ok(tx.defer(sql::SET_MACHINE_TYPE, params![id, machine_type])?)
+}
+
 fn networked(row: &Row) -> Result<bool, Error> {
     Ok(model::from_text::<model::Networked>(row.text("spec")?)?.networked)
 }
@@ -438,6 +446,7 @@ fn read(row: &Row) -> Result<Server, Error> {
             .string_opt("locked_by")?
             .map(|by| Ok::<_, Error>(Lock { by, reason: row.string_opt("locked_reason")? }))
             .transpose()?,
+        machine_type: row.string_opt("machine_type")?,
         deleted_at: None,
     })
 }

@@ -520,6 +520,9 @@ pub struct Server {
     pub updated_at: Timestamp,
     /// When it was launched.
     pub launched_at: Option<Timestamp>,
+    /// The machine type that its host chose, as far as hosts have reported it. A type that its image names takes
+    /// precedence.
+    pub machine_type: Option<String>,
     /// When it was deleted; set for deleted servers.
     pub deleted_at: Option<Timestamp>,
 }

@@ -5,7 +5,7 @@ macro_rules! columns {
     () => {
         "seq, id, project_id, user_id, name, description, host, vm_state, task_state,
         power_state, spec, metadata, tags, fault, created_at, updated_at, launched_at,
-        locked_by, locked_reason"
+        locked_by, locked_reason, machine_type"
     };
 }
 pub(super) use columns;
@@ -37,6 +37,9 @@ kilonova_store::statements! {
     SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
     /// Records a start on new disks or at another place.
     SET_RELAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1";
+    /// Sets the machine type, if it differs.
+    SET_MACHINE_TYPE = "UPDATE servers SET machine_type = ?2
+        WHERE id = ?1 AND COALESCE(machine_type, '') <> ?2";
     /// Sets the host.
     SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1 RETURNING spec";
     /// Replaces the spec.

@@ -39,6 +39,7 @@ mod instance_actions;
 mod live_migration;
 mod locate_guest;
 mod lost_host;
+mod machine_types;
 mod managed_allocations;
 mod matrix;
 mod metadata_service;

@@ -75,6 +75,7 @@ fn definition() -> Definition {
         verb: None,
         from: None,
         outgoing_migration: None,
+        kept_machine_type: None,
     };
     let server = "11111111-1111-4111-8111-111111111111".parse().expect("the value is a UUID");
     Definition::of(server, &domain)

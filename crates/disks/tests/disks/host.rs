@@ -172,6 +172,7 @@ pub fn guest(image: ImageId) -> Definition {
         verb: None,
         from: None,
         outgoing_migration: None,
+        kept_machine_type: None,
     };
     Definition::of(ServerId::new_v4(), &domain)
 }

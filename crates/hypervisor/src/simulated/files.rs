@@ -46,17 +46,22 @@ impl Files {
 
     /// The reason why guests do not release volumes, if any.
     pub(super) fn volume_held(&self) -> Option<String> {
-        self.reason("volume_held")
+        self.text("volume_held")
     }
 
     /// The reason why disks of volumes do not grow, if any.
     pub(super) fn volume_not_grown(&self) -> Option<String> {
-        self.reason("volume_not_grown")
+        self.text("volume_not_grown")
     }
 
-    fn reason(&self, file: &str) -> Option<String> {
-        let reason = std::fs::read_to_string(self.folder.join(file)).ok()?;
-        Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
+    /// The machine type that the host gives new guests, if its operator has chosen one.
+    pub(super) fn machine_type(&self) -> Option<String> {
+        self.text("machine_type")
+    }
+
+    fn text(&self, file: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.folder.join(file)).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
     pub(super) fn load(&self) -> io::Result<Vec<(ServerId, String)>> {

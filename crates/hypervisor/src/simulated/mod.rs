@@ -6,6 +6,7 @@
 mod console;
 mod files;
 mod guest;
+mod hardware;
 mod migrate;
 mod plan;
 mod volumes;
@@ -131,6 +132,16 @@ impl Hypervisor for Simulated {
         })
     }
 
+    fn kept_machine_type(&self, server: ServerId) -> DriverFuture<'_, Option<String>> {
+        Box::pin(async move {
+            if self.guest(server).is_none() {
+                return Ok(None);
+            }
+            let xml = self.files.read(server).map_err(failed(Step::Inspect))?;
+            Ok(hardware::machine_type(&xml).map(str::to_owned))
+        })
+    }
+
     /// The disks of a simulated guest are its domain.
     fn find_disks<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, FoundDisks> {
         Box::pin(async {
@@ -159,9 +170,12 @@ impl Hypervisor for Simulated {
         Box::pin(async move {
             self.plan.step(Step::Define, &definition.config.display_name).await?;
             let mut guests = self.guests();
-            self.files
-                .write(definition.server, &definition.to_xml())
-                .map_err(failed(Step::Define))?;
+            let old = guests.contains_key(&definition.server);
+            let old = old.then(|| self.files.read(definition.server)).transpose();
+            let old = old.map_err(failed(Step::Define))?;
+            let machine_type = hardware::next(&self.files, old.as_deref(), definition);
+            let xml = hardware::record(definition.to_xml(), machine_type.as_deref());
+            self.files.write(definition.server, &xml).map_err(failed(Step::Define))?;
             let state =
                 guests.get(&definition.server).map_or(DomainState::Shutoff, |guest| guest.state);
             let display_name = definition.config.display_name.as_str().into();

@@ -28,6 +28,7 @@ fn definition(name: &str) -> Definition {
         },
         done: None,
         sources: Default::default(),
+        kept_machine_type: None,
     }
 }
 

@@ -87,6 +87,11 @@ async fn the_life_cycle_of_a_guest() {
     assert_eq!(state_of(&driver).await, Some(DomainState::Running));
     assert_eq!(driver.usage(server).await.expect("the usage is read").state, "running");
 
+    let kept = driver.kept_machine_type(server).await.expect("the domain is read");
+    assert_eq!(kept.as_deref(), Some("q35"));
+    let none = driver.kept_machine_type(ServerId::new_v4()).await;
+    assert_eq!(none, Ok(None), "the host has no domain of the server");
+
     let mut renamed = Definition { done: None, ..guest.clone() };
     renamed.config.display_name = "other".into();
     driver.define(&renamed).await.expect("a running domain is redefined");

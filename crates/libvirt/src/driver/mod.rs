@@ -199,8 +199,10 @@ impl Driver {
                     // A guest that runs has its hardware from an earlier definition, or from another host.
                     kept(&host, running.as_ref().unwrap_or(xml), &definition, &layout)
                 });
-                let kept = kept
-                    .unwrap_or_else(|| if fetched { Kept::of_fetched() } else { Kept::default() });
+                let kept = kept.unwrap_or_else(|| {
+                    let machine_type = definition.kept_machine_type.as_deref();
+                    Kept::of_new(&host, machine_type, fetched)
+                });
                 let mark = old.as_ref().and_then(|(status, ..)| status.mark);
                 let had_login = old.as_ref().is_some_and(|(_, xml, _)| volumes::has_login_in(xml));
                 let has_some = had_login || volumes::has_login(&definition);
@@ -238,6 +240,24 @@ impl Driver {
             Some(definition) => self.define_alone(&definition).await,
             None => Ok(()),
         }
+    }
+
+    async fn machine_type_of(&self, server: ServerId) -> Result<Option<String>, Error> {
+        let volumes = self.disks.volumes(server);
+        let host = Arc::clone(&self.host);
+        self.link
+            .call(Step::Inspect, QUICK, move |connect| {
+                let Some(domain) = lookup(connect, server)? else { return Ok(None) };
+                let (status, xml) = status(&domain)?;
+                let running = running_xml(&domain, status)?;
+                let definition = Definition::from_xml(&xml).ok();
+                let unnamed = definition.filter(|one| one.config.machine.machine_type.is_none());
+                Ok(unnamed.and_then(|definition| {
+                    let layout = layout(&definition, volumes.clone());
+                    kept(&host, running.as_ref().unwrap_or(&xml), &definition, &layout).machine_type
+                }))
+            })
+            .await
     }
 
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
@@ -510,6 +530,10 @@ impl Hypervisor for Driver {
             self.outgoing.remove(server);
             Ok(())
         })
+    }
+
+    fn kept_machine_type(&self, server: ServerId) -> DriverFuture<'_, Option<String>> {
+        Box::pin(self.machine_type_of(server))
     }
 
     fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {

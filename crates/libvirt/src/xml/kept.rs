@@ -40,9 +40,14 @@ pub(crate) struct KeptFirmware {
 }
 
 impl Kept {
-    /// The properties of the first domain here of a guest whose disks come from another host. The domain there is not known.
-    pub(crate) fn of_fetched() -> Self {
-        Self { secure_boot: Some(false), ..Self::default() }
+    /// The properties of the first domain here of a guest. Another host may have chosen its machine type. Of the domain
+    /// there, nothing else is known: a guest whose disks come from that host (`fetched`) has no secure boot.
+    pub(crate) fn of_new(host: &HostProfile, machine_type: Option<&str>, fetched: bool) -> Self {
+        Self {
+            machine_type: machine_type.map(|chosen| available(host, chosen).to_owned()),
+            secure_boot: fetched.then_some(false),
+            firmware: None,
+        }
     }
 
     /// Reads what the next definition of a domain keeps. `exists` tells if a file of the firmware exists.

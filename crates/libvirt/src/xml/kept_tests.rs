@@ -81,6 +81,26 @@ fn a_guest_keeps_its_machine_type_when_the_host_names_another() {
 }
 
 #[test]
+fn a_guest_from_another_host_keeps_the_machine_type_that_it_had_there() {
+    let q35 = of_type(Some("pc-q35-8.2"));
+    let guest = definition();
+    for (had, wanted) in [("pc", "pc"), ("pc-q35-6.2", "pc-q35-6.2")] {
+        let arrived = xml(&q35, &guest, &Kept::of_new(&q35, Some(had), true));
+        assert!(has_type(&arrived, wanted), "{arrived}");
+        assert_eq!(again(&q35, &arrived, &guest), arrived);
+        let named = changed(|config| config.machine.machine_type = Some("pc-q35-9.0".into()));
+        let arrived = xml(&q35, &named, &Kept::of_new(&q35, Some(had), true));
+        assert!(has_type(&arrived, "pc-q35-9.0"), "the image names it: {arrived}");
+    }
+    let newer = HostProfile {
+        machine_types: ["pc-q35-8.2".to_owned(), "q35".to_owned()].into(),
+        ..of_type(Some("pc-q35-8.2"))
+    };
+    let arrived = xml(&newer, &guest, &Kept::of_new(&newer, Some("pc-q35-6.2"), true));
+    assert!(has_type(&arrived, "pc-q35-8.2"), "this emulator has no 6.2: {arrived}");
+}
+
+#[test]
 fn an_image_or_a_rebuild_chooses_the_machine_type_anew() {
     let pc = of_type(Some("pc"));
     let first = xml(&of_type(None), &definition(), &Kept::default());
@@ -198,10 +218,11 @@ fn optional_secure_boot_is_given_to_new_guests_of_hosts_with_it() {
     assert_eq!(again(&able, &plain, &guest), plain, "an existing guest stays without");
     assert!(!is_secure(&again(&able, &earlier(&first, "q35", "pc-q35-8.2"), &guest)));
     assert!(!is_secure(&xml(&of_type(Some("pc")), &guest, &Kept::default())));
-    let fetched = xml(&able, &guest, &Kept::of_fetched());
+    let of_fetched = Kept::of_new(&able, None, true);
+    let fetched = xml(&able, &guest, &of_fetched);
     assert!(!is_secure(&fetched), "disks from another host: {fetched}");
     assert_eq!(again(&able, &fetched, &guest), fetched);
-    assert!(is_secure(&xml(&able, &uefi(Some(SecureBoot::Required)), &Kept::of_fetched())));
+    assert!(is_secure(&xml(&able, &uefi(Some(SecureBoot::Required)), &of_fetched)));
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(crate) fn definition() -> Definition {
                 .expect("the value is a UUID"),
         ),
         sources: Default::default(),
+        kept_machine_type: None,
     }
 }
 

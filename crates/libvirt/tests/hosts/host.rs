@@ -334,6 +334,7 @@ pub fn guest() -> Definition {
         },
         done: None,
         sources: Default::default(),
+        kept_machine_type: None,
     }
 }
 

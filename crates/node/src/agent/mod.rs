@@ -10,6 +10,7 @@ mod consoles;
 mod inventory;
 mod kept_lines;
 mod link;
+mod machine_types;
 mod metadata;
 mod notes;
 mod order_log;

@@ -91,6 +91,9 @@ impl Work {
         let mut definition = Definition::of(server, domain);
         let now = self.now(server).await?;
         let is = now.as_ref().and_then(|now| now.definition.as_ref());
+        if now.is_none() {
+            definition.kept_machine_type.clone_from(&domain.kept_machine_type);
+        }
         self.name_groups(&mut definition, is);
         let state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
         if state == DomainState::MigratedOut {
@@ -380,6 +383,7 @@ impl Work {
             }
             self.hypervisor.define(&next).await?;
             self.metadata.forget(server);
+            self.machine_types.forget(server);
         }
         self.connections.set_exactly(server, &definition.config.interfaces).await;
         let due = domain.verb.filter(|(operation, _)| done != Some(*operation));
@@ -584,6 +588,7 @@ impl Work {
         }
         self.hypervisor.undefine(server).await?;
         self.metadata.forget(server);
+        self.machine_types.forget(server);
         self.connections.set_exactly(server, &[]).await;
         self.release_volumes(server).await?;
         self.order_log

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::Parts;
 use super::connections::Connections;
 use super::link::Link;
+use super::machine_types::MachineTypes;
 use super::metadata::Memory;
 use super::notes::{Note, Notes};
 use super::order_log::{OrderLog, Verdict};
@@ -131,6 +132,7 @@ pub(super) struct Work {
     undocumented_domains: Mutex<HashSet<ServerId>>,
     /// Servers that this process has not checked yet.
     unchecked: Mutex<HashSet<ServerId>>,
+    pub(super) machine_types: MachineTypes,
 }
 
 impl Work {
@@ -162,6 +164,7 @@ impl Work {
             undocumented_notes: Mutex::default(),
             undocumented_domains: Mutex::default(),
             unchecked: Mutex::default(),
+            machine_types: MachineTypes::default(),
         }
     }
 
@@ -227,6 +230,7 @@ impl Work {
 
     /// Records that this process has checked none of the batch's servers yet.
     pub(super) fn set_unchecked(&self, batch: &Batch) {
+        self.machine_types.forget_all();
         let documented = batch.documents.iter().map(|document| document.server);
         *lock(&self.unchecked) = documented.chain(batch.held.iter().copied()).collect();
     }

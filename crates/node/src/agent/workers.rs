@@ -128,8 +128,13 @@ async fn serve(
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let migrating = matches!(outcome, Outcome::MigratingOut(_));
         let generation = document.generation;
-        let observation =
-            Observation { at_start, volumes, ..Observation::new(server, generation, outcome) };
+        let machine_type = work.unreported_machine_type(server, &outcome).await;
+        let observation = Observation {
+            at_start,
+            volumes,
+            machine_type,
+            ..Observation::new(server, generation, outcome)
+        };
         if migrating {
             // A migrating guest is polled often but reported only now and then.
             if last_report.is_none_or(|last_report| last_report.elapsed() >= REPORT_INTERVAL) {

@@ -203,6 +203,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
         verb: None,
         from: None,
         outgoing_migration: None,
+        kept_machine_type: None,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Desired, GuestVerb, HandleSlot, Observation, Outcome, Registration, Verb};
+use kilonova_node_api::{
+    Desired, Domain, GuestVerb, HandleSlot, Observation, Outcome, Power, Registration, Verb,
+};
 use uuid::Uuid;
 
 use crate::agent::control::Control;
@@ -42,6 +44,47 @@ async fn satisfied_documents_are_reported_without_changes() {
     let registrations = control.registrations();
     assert_eq!(registrations.len(), 2);
     assert_eq!(count(&registrations[1], GPUS[0]), 4, "devices in use are counted");
+}
+
+#[tokio::test]
+async fn the_machine_type_of_a_guest_is_reported_when_it_is_defined_and_by_a_new_agent() {
+    let (host, control) = (Host::new(""), Control::new());
+    let file = host.folder("machine_type");
+    std::fs::create_dir_all(host.folder("")).expect("the directory is created");
+    std::fs::write(&file, "pc-q35-6.2\n").expect("the file is written");
+    let reported = async |generation, outcome| {
+        control.expect(generation, outcome).await;
+        let types = control.with(|state| {
+            let of = state.observations.iter().filter(|one| one.generation == generation);
+            of.map(|one| one.machine_type.clone()).collect::<Vec<_>>()
+        });
+        types.into_iter().flatten().collect::<Vec<_>>()
+    };
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![]);
+    let generation = control.want(server, present(&domain));
+    assert_eq!(reported(generation, Outcome::Running).await, ["pc-q35-6.2"]);
+    let off = Domain { power: Power::Off, ..domain.clone() };
+    let generation = control.want(server, present(&off));
+    assert_eq!(reported(generation, Outcome::Stopped).await, Vec::<String>::new());
+    node.stop().await;
+
+    // The host's type is for new guests.
+    std::fs::write(&file, "pc-q35-9.0\n").expect("the file is written");
+    control.with(|state| state.observations.clear());
+    let node = host.run(&control);
+    assert_eq!(reported(generation, Outcome::Stopped).await, ["pc-q35-6.2"]);
+
+    // A guest from another host keeps the type that it had there; one that is here keeps its own.
+    let kept = Some("pc-i440fx-7.2".to_owned());
+    let moved = Domain { kept_machine_type: kept.clone(), ..guest("moved", vec![]) };
+    let generation = control.want(ServerId::new_v4(), present(&moved));
+    assert_eq!(reported(generation, Outcome::Running).await, ["pc-i440fx-7.2"]);
+    let renamed = Domain { kept_machine_type: kept, ..guest("renamed", vec![]) };
+    let generation = control.want(server, present(&renamed));
+    assert_eq!(reported(generation, Outcome::Running).await, ["pc-q35-6.2"]);
+    node.stop().await;
 }
 
 #[tokio::test]

@@ -71,6 +71,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
         existing: false,
         verb: None,
         outgoing_migration: None,
+        kept_machine_type: None,
         from: None,
     }))
 }

@@ -158,6 +158,7 @@ impl ServerCommand {
                     domain.config.boot.rebuilt = Some(operation);
                 }
                 domain.config.machine = rebuild.machine.clone();
+                domain.kept_machine_type = None;
                 domain.config.guest = rebuild.guest.clone();
                 domain.config.rescue = None;
                 domain.existing = false;

@@ -103,6 +103,10 @@ impl<'a> FlowContext<'a> {
         journal::finish(tx, self.open, end, message, self.now)
     }
 
+    fn fail(&self, tx: &mut Tx<'_>, why: &str) -> Result<(), Error> {
+        journal::fail(tx, self.open, why, self.now)
+    }
+
     fn advance(&self, tx: &mut Tx<'_>, state: &Operation) -> Result<(), Error> {
         journal::advance(tx, self.open, state, self.now)
     }

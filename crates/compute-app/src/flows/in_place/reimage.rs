@@ -4,7 +4,6 @@
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Fault};
-use kilonova_flow::Outcome as End;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Desired, Outcome};
 use kilonova_store::Tx;
@@ -88,7 +87,7 @@ pub(crate) fn not_reimaged(
         ctx.event(tx, ServerAction::Rebuild, Some(why))?;
         let fault = Fault::new("The data of the root volume could not be replaced.", why, now);
         servers::set_error(tx, server, &fault, now)?;
-        ctx.finish(tx, End::Failed, Some(why))
+        ctx.fail(tx, why)
     })
 }
 

@@ -1,7 +1,6 @@
 //! The rollback of a failed change: the host restores the guest's previous state.
 
 use kilonova_compute_db::servers::{self, Fault};
-use kilonova_flow::Outcome as End;
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
@@ -70,7 +69,7 @@ pub(super) fn rolled_back(
         ) => as_before(tx, ctx, before)?,
     }
     ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
-    ctx.finish(tx, End::Failed, Some(reason))
+    ctx.fail(tx, reason)
 }
 
 /// Restores the server's previous state; an earlier `ERROR` keeps its fault.

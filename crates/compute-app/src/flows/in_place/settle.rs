@@ -123,7 +123,7 @@ fn shut_off_meanwhile(
     let why = format!("{}: the guest shut itself off during the change", ctx.host);
     ctx.event(tx, recorded_as(change), Some(&why))?;
     shut_off(tx, ctx)?;
-    ctx.finish(tx, End::Failed, Some(&why))
+    ctx.fail(tx, &why)
 }
 
 /// Sets the server to `SHUTOFF`, and keeps the guest shut off through its document.
@@ -156,5 +156,5 @@ pub(super) fn failed(
     // The old disk may be gone, so a rebuild cannot be rolled back.
     let fault = Fault::new("The host could not rebuild the guest.", why, ctx.now);
     servers::set_error(tx, ctx.server.id, &fault, ctx.now)?;
-    ctx.finish(tx, End::Failed, Some(why))
+    ctx.fail(tx, why)
 }

@@ -96,10 +96,9 @@ fn begin_offloaded(
     let open = begin::begin(tx, context, &server, Some(TaskState::Unshelving), spawn, now)?;
     let Err(reason) = place(tx, compute, &server, &open, &state, now)? else { return Ok(()) };
     let message = reason.details();
-    tracing::info!(server = %server.id, "no host for unshelving the server: {message}");
     flow::event(tx, open.row.id, &scheduled(Some(&message), now))?;
     servers::set_task(tx, server.id, None, now)?;
-    journal::finish(tx, &open, End::Failed, Some(&message), now)
+    journal::fail(tx, &open, &message, now)
 }
 
 fn scheduled(failure: Option<&str>, now: Timestamp) -> flow::Event {
@@ -152,6 +151,7 @@ fn place(
     let mut document = boot::desired(&source, place.devices, place.numa, ports, volumes);
     if let Desired::Present(domain) = &mut document {
         domain.config.machine = boot::machine::of_started(&spec, &spec.flavor);
+        domain.kept_machine_type.clone_from(&server.machine_type);
     }
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     documents::put_as(tx, compute, &place.host, server.id, &document, delivery)?;
@@ -219,5 +219,5 @@ pub(super) fn cleared(
         )
     };
     servers::set_state(tx, id, state.vm_state, None, state.power_state, now)?;
-    ctx.finish(tx, End::Failed, Some(&message))
+    ctx.fail(tx, &message)
 }

@@ -8,7 +8,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, Server, TaskState, shape};
 use kilonova_compute_scheduler::NoHost;
-use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_flow as flow;
 use kilonova_ids::{ConsumerId, HostName};
 use kilonova_node_api::{Attachment, Desired, Domain, Power, Verb};
 use kilonova_store::Tx;
@@ -155,11 +155,10 @@ pub(super) fn no_host(
     reason: &NoHost,
 ) -> Result<(), Error> {
     let message = reason.details();
-    tracing::info!(server = %ctx.server.id, "no host for moving the server: {message}");
     flow::event(tx, ctx.open.row.id, &conductor_event(event, Some(&message), ctx.now))?;
     moves::close(tx, ctx.migration.id, Status::Error, ctx.now)?;
     servers::set_task(tx, ctx.server.id, None, ctx.now)?;
-    journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
+    journal::fail(tx, ctx.open, &message, ctx.now)
 }
 
 /// An event that happened on no host.

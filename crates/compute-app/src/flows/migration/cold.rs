@@ -257,6 +257,7 @@ pub(super) fn guest_at_dest(
     domain.config.boot.swap_mb = spec.swap_mb();
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.config.guest.dedicated_cpus = boot::dedicated_cpus(&ctx.server.spec, flavor);
+    domain.kept_machine_type.clone_from(&ctx.server.machine_type);
     domain.power = power;
     domain.existing = migration.same_host();
     domain.config.devices = devices;

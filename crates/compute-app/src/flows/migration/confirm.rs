@@ -325,11 +325,10 @@ fn not_asked(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Er
 
 /// Records why a revert ends before it has begun.
 fn refused(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
-    tracing::warn!(server = %ctx.server.id, "the resize is not reverted: {why}");
     let (row, source) = (&ctx.open.row, &ctx.migration.source);
     let failed = begin::event("compute_revert_resize", source, Some(why), row.created_at, ctx.now);
     flow::event(tx, row.id, &failed)?;
-    journal::finish(tx, ctx.open, End::Failed, Some(why), ctx.now)
+    journal::fail(tx, ctx.open, why, ctx.now)
 }
 
 /// Adds the events of a revert.

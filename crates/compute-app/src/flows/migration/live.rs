@@ -235,6 +235,7 @@ pub(super) fn guest_at_dest(
     power: Power,
 ) -> Result<(Desired, Delivery), Error> {
     let mut domain = ctx.migration.old_domain.clone();
+    domain.kept_machine_type.clone_from(&ctx.server.machine_type);
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.devices = devices.to_vec();
     domain.config.numa = numa::of_claimed(tx, &ctx.server, &ctx.migration.new_flavor)?;
@@ -524,7 +525,7 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
             let summary = "The destination could not complete the live migration.";
             let fault = servers::Fault::new(summary, &*why, now);
             servers::set_error(tx, id, &fault, now)?;
-            return journal::finish(tx, ctx.open, End::Failed, Some(&why), now);
+            return journal::fail(tx, ctx.open, &why, now);
         }
         Outcome::Suspended
         | Outcome::Ready

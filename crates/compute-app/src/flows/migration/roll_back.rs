@@ -439,7 +439,7 @@ fn not_restored(
     let fault = servers::Fault::new(summary, &*message, ctx.now);
     moves::close(tx, ctx.migration.id, Status::Error, ctx.now)?;
     servers::set_error(tx, ctx.server.id, &fault, ctx.now)?;
-    journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
+    journal::fail(tx, ctx.open, &message, ctx.now)
 }
 
 /// Ends the operation and leaves the server in its previous state.
@@ -471,7 +471,7 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
     flow::event(tx, id, &begin::conductor_event(event, Some(reason), now))?;
     moves::close(tx, ctx.migration.id, status, now)?;
     ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
-    journal::finish(tx, ctx.open, End::Failed, Some(reason), now)?;
+    journal::fail(tx, ctx.open, reason, now)?;
     match failed {
         FailedMove::Live(_) => live::start_queued(tx, ctx.compute, &ctx.migration.source, now),
         FailedMove::Cold(..) | FailedMove::Revert(_) | FailedMove::Evacuation(_) => Ok(()),
