@@ -220,7 +220,7 @@ async fn models(sysfs: Arc<Directory>) -> Models {
     let read = tokio::task::spawn_blocking(move || Models::read(&*sysfs)).await;
     let read = read.map_err(|error| error.to_string());
     read.and_then(|models| models.map_err(|error| error.to_string())).unwrap_or_else(|why| {
-        tracing::info!("the devices of this host have no models: {why}");
+        tracing::info!("the model names of this host's devices are not shown: {why}");
         Models::default()
     })
 }

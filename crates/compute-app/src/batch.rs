@@ -103,7 +103,7 @@ pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<()
         Some(row) if row > epoch => {
             tracing::warn!(
                 %host, epoch, newest = row,
-                "fenced an earlier agent of this host; if this repeats, two agents run as this \
+                "refused an earlier agent of this host; if this repeats, two agents run for this \
                  host: stop one of them"
             );
             Err(Error::Fenced)
@@ -124,8 +124,8 @@ pub fn check_generation(host: &HostName, newest: &Newest, since: i64) -> Result<
         Origin::Foreign => {
             tracing::warn!(
                 %host, since, newest = newest.generation,
-                "the host has documents that the database lost: a standby that lacked them took over, \
-                 or a backup was restored; the host registers again and gets all documents"
+                "the database lacks documents that the host has, because a standby without the last commits took over or \
+                 a backup was restored; the host registers again and gets all documents"
             );
             Err(refused(format!("host {host} has documents that the database lost")))
         }

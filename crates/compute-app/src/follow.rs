@@ -95,7 +95,7 @@ fn request_all_reports(compute: Compute, mut requested: BTreeSet<HostName>) {
         while let Err(error) = request_reports(&compute, &mut requested).await {
             tracing::warn!(
                 %error,
-                "could not request the reports that the database may have lost; retrying every second"
+                "could not request new reports from the hosts, although the database may have lost reports; retrying every second"
             );
             sleep(PAUSE).await;
         }

@@ -366,7 +366,7 @@ texts! {
     LEFT = "Left";
     SERVER_PAGE = "The page of the server";
     SUMMARY = "Summary";
-    ROOM_NOW = "Hosts that could take it now";
+    ROOM_NOW = "Hosts with room for it now";
     ROOM_IS_THERE = "There is room for it now.";
     HOSTS_AND_OPERATION = "Host and operation";
     SINCE = "since";
@@ -483,7 +483,7 @@ texts! {
     WHY = "Why it stays";
     // Capacity.
     CAPACITY = "Capacity";
-    CAPACITY_FLAVORS = "Servers that fit now, of each flavor alone";
+    CAPACITY_FLAVORS = "Servers that fit now, for each flavor by itself";
     MORE_SERVERS = "More servers";
     ON_HOSTS = "On hosts";
     REASON = "Reason";

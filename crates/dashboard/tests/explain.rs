@@ -28,7 +28,7 @@ async fn servers_and_searches_are_explained() {
         let page = admin.get(&format!("/dashboard/servers/{failed}/explain")).await;
         page.has_status(200)
             .shows("Why it failed")
-            .shows("Hosts that could take it now")
+            .shows("Hosts with room for it now")
             .shows("VGPU");
         page.shows("data-label=\"Excluded\">1");
         // Searches.

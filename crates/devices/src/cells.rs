@@ -14,7 +14,7 @@ const NODES: &str = "devices/system/node";
 const CPUS: &str = "devices/system/cpu";
 /// No host has a CPU with this number or a higher one.
 const MOST_CPUS: u32 = 1 << 16;
-const RESERVED_SYNTAX: &str = "it must be like node:0,size:2048,count:64";
+const RESERVED_SYNTAX: &str = "expected node:N,size:KIB,count:N, such as node:0,size:2048,count:64";
 
 /// The options for a host's CPUs and memory pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

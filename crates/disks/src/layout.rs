@@ -157,7 +157,7 @@ impl Layout {
     /// Removes all files of a server, unless they belong to another host.
     pub fn remove(&self, server: ServerId) -> Result<(), Error> {
         if let Err(error) = self.is_ours(server) {
-            tracing::warn!(%server, %error, "not removing the disks");
+            tracing::warn!(%server, %error, "keeping the disks of a server");
             return Ok(());
         }
         remove_folder(&self.incoming_folder(server))?;

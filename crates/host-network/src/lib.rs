@@ -263,8 +263,8 @@ impl Network for HostNetwork {
     }
 
     fn unplug<'a>(&'a self, server: ServerId, interfaces: &'a [Interface]) -> UnplugFuture<'a> {
-        let taps = interfaces.iter().filter(|one| one.native_plug().is_some()).map(Interface::tap);
-        let taps = taps.collect();
+        let native = interfaces.iter().filter_map(|one| Some((one.tap(), one.native_plug()?)));
+        let taps = native.map(|(tap, bridge)| (tap, bridge.to_owned())).collect();
         Box::pin(async move { switch::unplug(server, &taps).await })
     }
 

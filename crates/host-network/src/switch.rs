@@ -19,12 +19,17 @@ const OURS: &str = "kilonova-bridge";
 /// Seconds after which `ovs-vsctl` gives up. By default it waits forever for a database that does not run.
 const LIMIT: &str = "--timeout=10";
 
-/// Ports with their external ids, by name.
+/// Our ports with their external ids, by name.
 pub(crate) type SwitchPorts = BTreeMap<String, BTreeMap<String, String>>;
 
 #[derive(Deserialize)]
 struct Table {
     data: Vec<(String, Value)>,
+}
+
+#[derive(Deserialize)]
+struct Rows {
+    data: Vec<Vec<Value>>,
 }
 
 /// Our ports.
@@ -33,15 +38,7 @@ pub(crate) async fn read() -> Result<SwitchPorts, String> {
     parse(&run("ovs-vsctl", &words(&line), b"").await?)
 }
 
-/// Our ports in the output of `ovs-vsctl`.
 fn parse(text: &[u8]) -> Result<SwitchPorts, String> {
-    let mut ports = rows(text)?;
-    ports.retain(|_, ids| ids.contains_key(OURS));
-    Ok(ports)
-}
-
-/// All ports in the output of `ovs-vsctl`.
-fn rows(text: &[u8]) -> Result<SwitchPorts, String> {
     let unexpected = |error: serde_json::Error| format!("unexpected output of ovs-vsctl: {error}");
     let table: Table = serde_json::from_slice(text).map_err(unexpected)?;
     let mut ports = SwitchPorts::new();
@@ -49,7 +46,10 @@ fn rows(text: &[u8]) -> Result<SwitchPorts, String> {
         // ["map", [[key, value], …]]
         let (_, ids): (String, Vec<(String, String)>) =
             serde_json::from_value(ids).map_err(unexpected)?;
-        ports.insert(name, ids.into_iter().collect());
+        let ids: BTreeMap<String, String> = ids.into_iter().collect();
+        if ids.contains_key(OURS) {
+            ports.insert(name, ids);
+        }
     }
     Ok(ports)
 }
@@ -82,12 +82,16 @@ fn joined(plug: &HybridPlug, ports: &SwitchPorts) -> Option<Vec<String>> {
     Some(line)
 }
 
+/// True for the name of a bridge that cannot become an option of `ovs-vsctl`.
+fn is_bridge_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
 /// Refuses an invalid MAC address or bridge name: both are Neutron's, and neither may become an option of `ovs-vsctl`.
 fn check(plug: &HybridPlug) -> Result<(), String> {
     let (mac, switch) = (&plug.interface.mac, &plug.switch);
-    let is_name = switch.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && switch.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    match (is_mac(mac), is_name) {
+    match (is_mac(mac), is_bridge_name(switch)) {
         (false, _) => Err(format!("{mac:?} of port {} is not a MAC address", plug.interface.port)),
         (_, false) => Err(format!("{switch:?} is not the name of a bridge")),
         (true, true) => Ok(()),
@@ -132,27 +136,58 @@ pub(crate) async fn remove_unused_ports(
     Ok(())
 }
 
-/// Removes the ports of these taps that libvirt created for the server. libvirt replaces a port with the server's id
-/// when it starts a guest, so the port of a tap that another server of this host has by now stays.
-pub(crate) async fn unplug(server: ServerId, taps: &BTreeSet<String>) -> Result<(), String> {
+/// Removes the ports that libvirt has left of these taps of the server, each with its bridge. libvirt replaces a port when
+/// it starts a guest, so a port is removed by the id of its row: that of a tap that a guest has by now stays.
+pub(crate) async fn unplug(
+    server: ServerId,
+    taps: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    if let Some(bridge) = taps.values().find(|bridge| !is_bridge_name(bridge)) {
+        return Err(format!("{bridge:?} is not the name of a bridge"));
+    }
     let of_server = format!("external_ids:vm-id=\"{server}\"");
-    let columns = "--columns=name,external_ids";
-    let line = [LIMIT, "--format=json", columns, "find", "Interface", &of_server];
-    let found = match run("ovs-vsctl", &words(&line), b"").await {
-        Ok(found) => rows(&found)?,
+    let mut line = words(&[LIMIT, "--format=json"]);
+    line.extend(words(&["--", "--columns=_uuid", "find", "Interface", &of_server]));
+    line.extend(words(&["--", "--if-exists", "--columns=_uuid,name,interfaces", "list", "Port"]));
+    line.extend(taps.keys().cloned());
+    let found = match run("ovs-vsctl", &line, b"").await {
+        Ok(found) => left(&found)?,
         // Without its program, the host has no ports of a guest either.
         Err(why) if is_missing(&why) => return Ok(()),
         Err(why) => return Err(why),
     };
-    let gone: Vec<&String> = found.keys().filter(|name| taps.contains(*name)).collect();
-    if gone.is_empty() {
-        return Ok(());
+    let mut line = words(&[LIMIT, "--no-wait"]);
+    for (name, port) in &found {
+        if let Some(bridge) = taps.get(name) {
+            line.extend(words(&["--", "--if-exists", "remove", "Bridge", bridge, "ports", port]));
+        }
     }
-    let mut line = words(&[LIMIT]);
-    for port in gone {
-        line.extend(words(&["--", "--if-exists", "del-port", port]));
-    }
-    run("ovs-vsctl", &line, b"").await.map(drop)
+    if found.is_empty() { Ok(()) } else { run("ovs-vsctl", &line, b"").await.map(drop) }
+}
+
+/// The names and row ids of the ports whose interface is listed, in the output of the two commands of [`unplug`].
+fn left(text: &[u8]) -> Result<Vec<(String, String)>, String> {
+    let unexpected = |error: serde_json::Error| format!("unexpected output of ovs-vsctl: {error}");
+    let tables = serde_json::Deserializer::from_slice(text).into_iter::<Rows>();
+    let tables = tables.collect::<Result<Vec<_>, _>>().map_err(unexpected)?;
+    let [interfaces, ports] = &tables[..] else {
+        return Err(format!("unexpected output of ovs-vsctl: {} tables", tables.len()));
+    };
+    let ours: BTreeSet<&str> = interfaces.data.iter().flatten().flat_map(row_ids).collect();
+    let port = |row: &Vec<Value>| {
+        let [id, Value::String(name), interfaces] = &row[..] else { return None };
+        let id = row_ids(id).next()?.to_owned();
+        row_ids(interfaces).any(|one| ours.contains(one)).then(|| (name.clone(), id))
+    };
+    Ok(ports.data.iter().filter_map(port).collect())
+}
+
+/// The row ids in a value: `["uuid", ID]`, or `["set", [["uuid", ID], …]]`.
+fn row_ids(value: &Value) -> impl Iterator<Item = &str> {
+    let one = |value: &Value| value[0] == "uuid";
+    let many = value[1].as_array().into_iter().flatten();
+    let all = Some(value).into_iter().chain(many).filter(move |value| one(value));
+    all.filter_map(|value| value[1].as_str())
 }
 
 #[cfg(test)]
@@ -204,6 +239,22 @@ mod tests {
         {
             assert!(plug(mac, switch).is_err(), "{mac} {switch}");
         }
+    }
+
+    #[test]
+    fn only_ports_of_the_listed_interfaces_are_left_of_a_guest() {
+        let text = br#"{"headings":["_uuid"],"data":[[["uuid","i1"]],[["uuid","i2"]]]}
+            {"headings":["_uuid","name","interfaces"],"data":[
+             [["uuid","p1"],"tap1",["uuid","i1"]],
+             [["uuid","p2"],"tap2",["set",[["uuid","i0"],["uuid","i2"]]]],
+             [["uuid","p3"],"tap3",["uuid","i3"]]]}"#;
+        let found = left(text).expect("the output is understood");
+        let names: Vec<(&str, &str)> = found.iter().map(|(a, b)| (&**a, &**b)).collect();
+        assert_eq!(names, [("tap1", "p1"), ("tap2", "p2")]);
+        for wrong in [&b"{}"[..], b"", br#"{"data":[]}"#, b"{\"data\":[]}{\"data\":1}"] {
+            assert!(left(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
+        }
+        assert_eq!(left(br#"{"data":[]} {"data":[["x"],[1,2,3]]}"#), Ok(Vec::new()));
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub struct Observation {
     /// disconnected. `None` means that volumes are not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeState>>,
-    /// The machine type that the host chose for the guest and that its next definition keeps. `None` if the image names
-    /// it, or if the agent has already reported it.
+    /// The machine type that this host or an earlier one chose for the guest, and that its next definition keeps. `None` if
+    /// the image names it, or if the agent could not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_type: Option<String>,
 }

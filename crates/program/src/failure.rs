@@ -13,7 +13,7 @@ pub enum Failure {
     #[error("{0}")]
     Failed(String),
     /// The reader of the output has ended, such as `head` in a pipe. No error is printed.
-    #[error("the reader of the output has ended")]
+    #[error("the program that reads the output has exited")]
     Unread,
 }
 

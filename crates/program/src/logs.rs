@@ -45,7 +45,7 @@ impl FromStr for LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            other => Err(format!("{other} is not known; choose {}", Self::EXPECTED)),
+            other => Err(format!("{other} is not a valid value; expected {}", Self::EXPECTED)),
         }
     }
 }

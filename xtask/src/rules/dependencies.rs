@@ -1,4 +1,4 @@
-//! The allowed dependencies between crates: the table of docs/ARCHITECTURE.md, "Crates". A
+//! The allowed dependencies between crates: the table of docs/ARCHITECTURE.md, "Code map". A
 //! dependency that the table does not name is a finding, and so is a name in the table that no
 //! crate uses.
 

@@ -8,7 +8,7 @@ use kilonova_program::Failure;
 use kilonova_program::config::{File, Options};
 
 const GROUP: &str = "libvirt";
-const NUMBER: &str = "a whole number, 0 or more";
+const NUMBER: &str = "an integer of at least 0";
 
 /// Group and option.
 pub(super) const KNOWN: &Options = &[
@@ -142,7 +142,7 @@ fn choice<T: Copy>(file: &File, option: &str, known: &[(&str, T)]) -> Result<Opt
         Some((_, value)) => Ok(Some(*value)),
         None => {
             let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-            let why = format!("{text} is not known; choose one of {}", names.join(", "));
+            let why = format!("{text} is not a valid value; expected one of {}", names.join(", "));
             Err(file.wrong(GROUP, option, &why))
         }
     }

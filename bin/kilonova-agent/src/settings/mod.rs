@@ -161,7 +161,7 @@ fn network(file: &File) -> Result<kilonova_host_network::HostNetworkConfig, Fail
 }
 
 fn least(file: &File, option: &str, usual: i64) -> Result<i64, Failure> {
-    match file.parse("DEFAULT", option, "a whole number, 0 or more")? {
+    match file.parse("DEFAULT", option, "an integer of at least 0")? {
         None => Ok(usual),
         Some(value) if value >= 0 => Ok(value),
         Some(_) => Err(file.wrong("DEFAULT", option, "it must be 0 or more")),
@@ -204,7 +204,7 @@ fn power_sync(file: &File) -> Result<Option<Duration>, Failure> {
 
 fn concurrency(file: &File) -> Result<usize, Failure> {
     const OPTION: &str = "max_concurrent_builds";
-    match file.parse("DEFAULT", OPTION, "a whole number, 0 or more")? {
+    match file.parse("DEFAULT", OPTION, "an integer of at least 0")? {
         None => Ok(10),
         Some(0) => Ok(256),
         Some(many) => Ok(many),

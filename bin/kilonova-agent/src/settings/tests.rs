@@ -88,10 +88,13 @@ fn refusals_name_the_line() {
         ("[DEFAULT]\ncpu_allocation_ratio = 0\n", "it must be above 0"),
         ("[DEFAULT]\nreserved_host_memory_mb = -1\n", "it must be 0 or more"),
         ("[DEFAULT]\nhosts = a\n", "this option is not known"),
-        ("[libvirt]\nvirt_type = xen\n", "agent.conf:2: [libvirt] virt_type: xen is not known"),
+        (
+            "[libvirt]\nvirt_type = xen\n",
+            "agent.conf:2: [libvirt] virt_type: xen is not a valid value",
+        ),
         (
             "[libvirt]\nsnapshot_image_format = vmdk\n",
-            "[libvirt] snapshot_image_format: vmdk is not known; choose one of raw, qcow2",
+            "[libvirt] snapshot_image_format: vmdk is not a valid value; expected one of raw, qcow2",
         ),
         ("[libvirt]\nlive_migration_downtime = 9\n", "live_migration_downtime = 9 must be"),
         (
@@ -99,7 +102,7 @@ fn refusals_name_the_line() {
             "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' does not have",
         ),
         ("[pci]\nalias = {\"name\": \"gpu\"}\n", "agent.conf:2: [pci] alias: Invalid PCI alias"),
-        ("[node]\niscsi_initiator = x\n", "[node] iscsi_initiator: x is not known"),
+        ("[node]\niscsi_initiator = x\n", "[node] iscsi_initiator: x is not a valid value"),
         ("[libvirt]\nvolume_enforce_multipath = true\n", "it needs volume_use_multipath"),
         (
             "[libvirt]\nvolume_use_multipath = true\n[node]\niscsi_initiator = qemu\n",
@@ -143,7 +146,10 @@ fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
         ),
         ("[compute]\ncpu_shared_set = 0\ncpu_dedicated_set = 0-3\n", "must be disjoint"),
         ("[compute]\nnuma_in_placement = often\n", "true or false"),
-        ("[DEFAULT]\nreserved_huge_pages = 64\n", "it must be like node:0,size:2048,count:64"),
+        (
+            "[DEFAULT]\nreserved_huge_pages = 64\n",
+            "expected node:N,size:KIB,count:N, such as node:0,size:2048,count:64",
+        ),
     ] {
         let why = settings(text).expect_err(words);
         assert!(why.contains(words), "{why}");

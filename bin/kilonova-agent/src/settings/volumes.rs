@@ -7,7 +7,7 @@ use kilonova_program::config::{File, Options};
 use kilonova_volumes::{IscsiInitiator, VolumesConfig};
 
 const GROUP: &str = "libvirt";
-const NUMBER: &str = "a whole number, 0 or more";
+const NUMBER: &str = "an integer of at least 0";
 
 /// Group and option.
 pub(super) const KNOWN: &Options = &[
@@ -35,7 +35,7 @@ pub(super) fn read(file: &File, state_dir: &Path) -> Result<VolumesConfig, Failu
         None | Some("kernel") => IscsiInitiator::Kernel,
         Some("qemu") => IscsiInitiator::Qemu,
         Some(other) => {
-            let why = format!("{other} is not known; choose kernel or qemu");
+            let why = format!("{other} is not a valid value; expected kernel or qemu");
             return Err(file.wrong("node", "iscsi_initiator", &why));
         }
     };

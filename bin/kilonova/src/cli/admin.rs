@@ -23,8 +23,8 @@ pub struct AdminArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Give the user admin a new password and write openrc and clouds.yaml anew, as keystone-manage
-    /// bootstrap does. Its earlier tokens end. Run this as the user of the service.
+    /// Set a new password for the user admin and rewrite openrc and clouds.yaml, as keystone-manage
+    /// bootstrap does. Its earlier tokens become invalid. Run this as the user of the service.
     #[command(after_help = examples::ADMIN)]
     Password(Password),
 }
@@ -76,8 +76,8 @@ async fn password(options: Password) -> Result<String, Failure> {
             format!("{files}\n")
         }
         Format::Table => format!(
-            "The user admin has a new password, in {openrc} and {clouds}. Its earlier tokens have ended, \
-             and these files of other controllers no longer work.\nThe files name {auth_url}, as the \
+            "The user admin has a new password, in {openrc} and {clouds}. Its earlier tokens are invalid, \
+             and openrc and clouds.yaml on other controllers no longer work.\nThe files name {auth_url}, as the \
              configuration says; the next start of this controller corrects that if it serves another URL.\n"
         ),
     })

@@ -121,7 +121,7 @@ async fn list(options: Plain) -> Result<String, Failure> {
         return Ok(format!("{}\n", json!({"authorities": all.collect::<Vec<_>>()})));
     }
     if all.is_empty() {
-        return Ok("This cloud has no authority: it has no listener for hosts.\n".into());
+        return Ok("This cloud has no certificate authority yet. Set [node] listen and restart kilonova serve.\n".into());
     }
     let mut text = String::from("number  state     created               fingerprint\n");
     for one in &all {

@@ -137,8 +137,8 @@ pub struct Doctor {
     /// Exit 1 also for warnings.
     #[arg(long)]
     pub strict: bool,
-    /// First set times that lie in the future to now: a clock was ahead when they were written and is
-    /// correct now.
+    /// Before the checks, set times in the future to the current time. Use this after a clock was ahead and
+    /// has been corrected.
     #[arg(long)]
     pub redate: bool,
     /// Output format.

@@ -83,7 +83,7 @@ pub(super) fn selected<'a>(
     let Some((_, named)) = known.iter().find(is_set) else { return Ok(None) };
     let Some(keystone) = keystone else {
         let why = format!(
-            "a {service} accepts only tokens of its own Keystone: configure that in [keystone_authtoken], or \
+            "{service} accepts only tokens of its Keystone: name this Keystone in [keystone_authtoken], or \
              remove this group to {instead}"
         );
         return Err(file.wrong(group, named, &why));

@@ -112,7 +112,7 @@ fn check_values(service: ServiceName, policy: &Policy, own: &[Override]) -> Resu
         tracing::warn!(
             file = rule.file,
             rule = rule.place(),
-            "no object of the service has %({name})s, so that the check with it fails for every object; use one of {known}"
+            "no object of this service has %({name})s, so this check always fails; use one of {known}"
         );
     }
     Ok(())

@@ -134,7 +134,7 @@ async fn write(
         store.write(move |tx| import::ensure_names(tx, &classes, &traits)).await.map_err(cannot)?;
     if !strange.is_empty() {
         return Err(Failure::Failed(format!(
-            "the other Placement has standard names that are newer than this program: {}",
+            "the other Placement has standard traits or resource classes that this program does not know: {}. Use a newer kilonova",
             strange.join(", ")
         )));
     }

@@ -21,7 +21,10 @@ pub fn page(capacity: &Value) -> String {
             reason,
         ]);
     }
-    page.push_str(&format!("\nServers that fit now, of each flavor alone\n{}", table(&flavors)));
+    page.push_str(&format!(
+        "\nServers that fit now, for each flavor by itself\n{}",
+        table(&flavors)
+    ));
     let head = [
         "devices",
         "free",
@@ -108,7 +111,7 @@ mod tests {
             page,
             "2 of 3 compute hosts are up and enabled.
 
-Servers that fit now, of each flavor alone
+Servers that fit now, for each flavor by itself
   flavor  more servers  on hosts  reason
   gpu     12            2
   huge    0             0         None of 3 hosts has room.

@@ -48,7 +48,7 @@ pub fn page(server: &Value) -> String {
     if !room.is_null() {
         let text = room["text"].as_str().map(plain).unwrap_or_default();
         let now = printed.new_sentences(&text, "  ");
-        page.push_str("\nHosts that could take it now\n");
+        page.push_str("\nHosts with room for it now\n");
         page.push_str(match (now.is_empty(), room["is_there"] == true) {
             (false, _) => &now,
             (true, true) => "  There is room for it.\n",
@@ -307,7 +307,7 @@ mod tests {
             "  No valid host was found.\n  None of 2 hosts offers VGPUS.\n  Nearest: gpu-7, ";
         assert!(page.contains(fault), "{page}");
         assert!(
-            page.contains("Hosts that could take it now\n  None, for the same reason.\n"),
+            page.contains("Hosts with room for it now\n  None, for the same reason.\n"),
             "{page}"
         );
         assert!(page.contains("v\\u{1b}  a=b"), "{page}");

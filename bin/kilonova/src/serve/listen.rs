@@ -165,7 +165,7 @@ pub(super) async fn serve(
     };
     tokio::select! {
         () = ending => {}
-        () = signals.recv() => tracing::warn!("a second signal: aborting open requests"),
+        () = signals.recv() => tracing::warn!("received a second signal; aborting open requests"),
     }
 }
 

@@ -227,7 +227,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let pool = listen::proxies();
         let address = socket.local_addr().unwrap_or(metadata.listen);
         listeners.push((socket, listen::Endpoint::users(&settings.front, None, pool, routes)));
-        tell(&format!("kilonova: Neutron's proxies find the metadata service on {address}"));
+        tell(&format!("kilonova: the metadata service for Neutron's proxies listens on {address}"));
     }
     if let Some(shown) = &shown {
         shown.watch();

@@ -44,8 +44,8 @@ impl Credentials {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_admin => {
                 tracing::info!(
-                    "{} does not exist here: it and openrc are on the controller that created the cloud, and \
-                     may be copied from there; if they are lost, `kilonova admin password` sets a new password",
+                    "{} does not exist here: copy it and openrc from the controller that created the cloud; \
+                     if they are lost, `kilonova admin password` sets a new password",
                     clouds.display()
                 );
                 Ok(Self { password: uuid::Uuid::new_v4().simple().to_string(), fresh: false })

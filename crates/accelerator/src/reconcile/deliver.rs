@@ -56,7 +56,7 @@ pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error>
                 Some(time::after(time::now(), pause))
             }
             Err(NovaError::Temporary(why) | NovaError::Permanent(why)) => {
-                tracing::error!(server = %first.server, why, "cannot deliver the bind event to Nova; giving up");
+                tracing::error!(server = %first.server, why, "cannot deliver the bind event to Nova; giving up: check [nova], and rebuild the instance if its build has failed");
                 done.given_up += 1;
                 None
             }

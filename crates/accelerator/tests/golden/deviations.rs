@@ -70,11 +70,11 @@ const UNKNOWN: &str = "unknown fields in bodies and unknown query parameters: ig
 const NEEDED: &str =
     "a device profile without name or groups, or with a name longer than 255 characters";
 const POISON: &str = "a device profile with an invalid uuid is stored";
-const NEVER: &str = "a device profile with amounts of 0 or less, without resources";
+const NEVER: &str = "a device profile without resources, with amounts of 0 or less";
 const ODD: &str = "device profile names with a trailing newline, numbers as descriptions";
-const HALF: &str = "a failed bind leaves its requests `BindStarted` or `BindFailed`";
+const HALF: &str = "a failed bind leaves its accelerator requests in `BindStarted` or `BindFailed`";
 const EITHER: &str = "neither or both of `arqs` and `instance` in a delete";
-const ABSENT: &str = "`DELETE ?arqs=` with an unknown one deletes nothing";
+const ABSENT: &str = "`DELETE ?arqs=` with an unknown uuid deletes nothing";
 const FILTERS: &str = "`filters.*` of the device list: ignored";
 const ALL_NAMES: &str = "deleting a list of profiles stops at the first unknown name";
 const PROFILES: &str = "/v2/device_profiles";
@@ -159,7 +159,7 @@ pub const TABLE: &[Deviation] = &[
         ARQS,
         404,
         "AttachHandle not found: resource provider",
-        "the error without a free device contains a row number",
+        "if no device is free, the error contains a row number",
     ),
     row("states", "*", 200, r#"{"arqs":[]}"#, HALF),
     row("left", ARQS, 200, "arqs", HALF),

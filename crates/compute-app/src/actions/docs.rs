@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Server actions
 
 This page is generated from the table in `crates/compute-app/src/actions/table.rs`. To update it, run
-`UPDATE_DOCS=1 cargo nextest run -p kilonova-compute actions`.
+`UPDATE_DOCS=1 cargo nextest run -p kilonova-compute-app actions`.
 
 *Allowed in* lists the states and, after a semicolon, the tasks in which the service accepts the action; an
 action without listed tasks requires a server without a task. *Locked*: the action is accepted even if the

@@ -93,7 +93,7 @@ mod tests {
         let kept = std::fs::read_to_string(path).expect("docs/server-actions.md exists");
         assert!(
             kept == document(),
-            "run `UPDATE_DOCS=1 cargo nextest run -p kilonova-compute actions`"
+            "run `UPDATE_DOCS=1 cargo nextest run -p kilonova-compute-app actions`"
         );
     }
 }

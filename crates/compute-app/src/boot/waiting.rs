@@ -148,7 +148,7 @@ async fn run(
     if let Err(error) = ended {
         tracing::warn!(
             %server, %error,
-            "cannot end a server's wait for room; the server is set to ERROR soon after the deadline"
+            "cannot update a server that waits for room; the server is set to ERROR soon after the deadline"
         );
     }
 }
@@ -212,7 +212,7 @@ async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
             let begun = rebalance::begin(tx, &own, &context, server, &to, time::now())?;
             tracing::info!(
                 %server, from = %begun.source, %to, request = %begun.request_id,
-                "begins a move to make room for a boot"
+                "starting a move to make room for a boot"
             );
             Ok(begun)
         })
@@ -357,7 +357,7 @@ pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), 
         for server in slow::waits(tx)? {
             let waiting = match waits(tx, server) {
                 Err(error @ Error::Unreadable { .. }) => {
-                    tracing::warn!(%server, %error, "cannot end a server's wait for room");
+                    tracing::warn!(%server, %error, "cannot update a server that waits for room");
                     continue;
                 }
                 waiting => waiting?,

@@ -41,17 +41,17 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidToken => {
-                f.write_str("The token is not valid or has expired. Ask for a new console.")
+                f.write_str("The token is not valid or has expired. Request a new console.")
             }
             Self::ForeignOrigin(why) => f.write_str(why),
             Self::TooMany => f.write_str("Too many consoles are open. Close some, or try again."),
             Self::ShutOff => f.write_str("The server is shut off."),
             Self::NoAnswer(host) => write!(f, "Host {host} does not answer."),
-            Self::Refused(why) => write!(f, "The host has no such console: {why}"),
+            Self::Refused(why) => write!(f, "The host refused the console: {why}"),
             Self::Unavailable => f.write_str("The service is temporarily unavailable. Try again."),
             Self::Deleted => f.write_str("The server was deleted."),
-            Self::Moved => f.write_str("The server has moved. Ask for a new console."),
-            Self::Expired => f.write_str("The console session has expired. Ask for a new console."),
+            Self::Moved => f.write_str("The server has moved. Request a new console."),
+            Self::Expired => f.write_str("The console session has expired. Request a new console."),
             Self::Stopping => f.write_str("The controller is stopping. Connect again."),
             Self::ClientSilent => f.write_str("The client does not answer."),
             Self::HostClosed => f.write_str("The guest or its host closed the console."),

@@ -63,7 +63,7 @@ pub async fn open(compute: &Compute, token: &ConsoleToken) -> Result<Session, En
         Ok(Answer::Available) => Err(End::NoAnswer(token.host.clone())),
         Err(NoConsole::Silent) => Err(End::NoAnswer(token.host.clone())),
         Err(NoConsole::Store(error)) => {
-            tracing::error!(server = %token.server, %error, "cannot ask the host for a console");
+            tracing::error!(server = %token.server, %error, "cannot request a console from the host");
             Err(End::Unavailable)
         }
     }

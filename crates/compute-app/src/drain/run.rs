@@ -86,7 +86,7 @@ pub async fn begin(
         Ok::<_, Error>(drains::begin(tx, &drain)?)
     };
     compute.store.write(write).await?;
-    tracing::info!(host = %name, user = %context.user_id, "the drain of a host begins");
+    tracing::info!(host = %name, user = %context.user_id, "starting the drain of a host");
     Ok(())
 }
 

@@ -281,6 +281,7 @@ pub fn fail_build(
     if !matches!(open.state, Operation::Create(_)) {
         return Ok(());
     }
+    tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
     let fault = Fault::new(message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
@@ -295,7 +296,7 @@ pub fn fail_build(
     }
     let failed = event(EVENT, &host, Some(message), open.row.updated_at, now);
     flow::event(tx, open.row.id, &failed)?;
-    journal::fail(tx, &open, message, now)
+    journal::finish(tx, &open, End::Failed, Some(message), now)
 }
 
 /// Claims capacity on a host that has not been tried yet. Returns false if there is none.

@@ -195,7 +195,7 @@ pub fn advance(
 /// # Errors
 /// Store errors only.
 pub fn cancel_guest_verb(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
-    let why = "Another operation on the server began.";
+    let why = "Another operation on the server has started.";
     for verb in GuestVerb::ALL {
         flow::cancel(tx, server, Action::Guest(*verb).as_str(), why, now)?;
     }

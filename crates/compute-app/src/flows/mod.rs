@@ -117,13 +117,28 @@ pub fn observe(
             _ => Ok(()),
         };
     };
-    // The type does not depend on the document: a newer one may follow before the report of the one that defined the guest.
-    if let Some(machine_type) = observation.machine_type.as_deref().filter(is_machine_type) {
-        servers::set_machine_type(tx, observation.server, machine_type)?;
-    }
     if document.generation != observation.generation {
         return Ok(());
     }
+    apply(tx, compute, host, document, observation, now)?;
+    // The report may have moved the server to this host.
+    match observation.machine_type.as_deref().filter(is_machine_type) {
+        Some(machine_type) => {
+            Ok(servers::set_machine_type(tx, observation.server, host, machine_type)?)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Applies a report on the current document.
+fn apply(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    document: documents::Document,
+    observation: &Observation,
+    now: Timestamp,
+) -> Result<(), Error> {
     let open = journal::open_of(tx, observation.server)?;
     volumes::observed(tx, compute, host, &document.desired, observation, now)?;
     if let (Desired::Present(_), Some(open)) = (&document.desired, &open) {

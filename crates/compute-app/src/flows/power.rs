@@ -91,6 +91,7 @@ pub fn change_power(
     domain.existing = command != PowerCommand::RebootHard;
     // The move that brought the guest has ended.
     domain.from = None;
+    domain.kept_machine_type.clone_from(&server.machine_type);
     domain.verb = match command {
         PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
         PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),

@@ -61,7 +61,7 @@ pub fn begin(
     let request = LiveRequest { host: Some(host.clone()), force: false, refuse_without_host: true };
     flows::migrate_live(tx, compute, context, &found, &request, now)?;
     let begun = moves::open_of(tx, server)?;
-    let begun = begun.ok_or_else(|| servers::shape("a move without a migration"))?;
+    let begun = begun.ok_or_else(|| servers::shape("the requested move created no migration"))?;
     rebalance::record(tx, begun.id, server)?;
     Ok(Begun {
         migration: begun.number,

@@ -338,7 +338,7 @@ impl Task {
         }
         let end = if left.0 == 0 { " The search ended before it was complete." } else { "" };
         let what = if self.is_for_one {
-            "Neither one nor two live migrations make room for more servers of the flavor."
+            "At most two live migrations cannot make room for more servers of the flavor."
         } else {
             "No live migration lowers the cost of the hosts noticeably."
         };

@@ -231,7 +231,7 @@ impl Volumes {
         if let Err(error) = self.bounded(self.client.delete_attachment(by, attachment)).await {
             tracing::error!(
                 %server, %attachment, %error,
-                "cannot delete an attachment whose reservation was answered too late; delete it \
+                "Cinder reserved a volume after the request had timed out, and its attachment cannot be deleted; delete it \
                  in Cinder"
             );
         }

@@ -217,12 +217,25 @@ pub fn set_host(
     row.map_or(Ok(false), |row| networked(&row))
 }
 
-/// Records the machine type that a host chose for the guest.
+/// Records the machine type of the guest on this host, if the server is there.
 ///
 /// # Errors
 /// Store errors only.
-pub fn set_machine_type(tx: &mut Tx<'_>, id: ServerId, machine_type: &str) -> Result<(), Error> {
-    Ok(tx.defer(sql::SET_MACHINE_TYPE, params![id, machine_type])?)
+pub fn set_machine_type(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    host: &HostName,
+    machine_type: &str,
+) -> Result<(), Error> {
+    Ok(tx.defer(sql::SET_MACHINE_TYPE, params![id, host, machine_type])?)
+}
+
+/// Forgets the machine type of the guest, because a rebuild chooses it anew.
+///
+/// # Errors
+/// Store errors only.
+pub fn clear_machine_type(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+    Ok(tx.defer(sql::CLEAR_MACHINE_TYPE, params![id])?)
 }
 
 fn networked(row: &Row) -> Result<bool, Error> {

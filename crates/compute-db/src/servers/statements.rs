@@ -37,9 +37,11 @@ kilonova_store::statements! {
     SET_LAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1 AND launched_at IS NULL";
     /// Records a start on new disks or at another place.
     SET_RELAUNCHED = "UPDATE servers SET launched_at = ?2 WHERE id = ?1";
-    /// Sets the machine type, if it differs.
-    SET_MACHINE_TYPE = "UPDATE servers SET machine_type = ?2
-        WHERE id = ?1 AND COALESCE(machine_type, '') <> ?2";
+    /// Sets the machine type of a server on a host, if it differs.
+    SET_MACHINE_TYPE = "UPDATE servers SET machine_type = ?3
+        WHERE id = ?1 AND host = ?2 AND COALESCE(machine_type, '') <> ?3";
+    /// Removes the machine type of a server.
+    CLEAR_MACHINE_TYPE = "UPDATE servers SET machine_type = NULL WHERE id = ?1";
     /// Sets the host.
     SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1 RETURNING spec";
     /// Replaces the spec.

@@ -86,7 +86,7 @@ fn a_wait_without_a_refusal_has_the_general_one() {
     let (reason, message) = read(json!({"until": until, "reason": "No host has room."}));
     assert_eq!(reason, "No host has room.");
     let general = "No valid host was found. There are not enough hosts available. \
-                   Making room by moves failed.";
+                   The moves that should make room failed.";
     assert_eq!(message, general);
     let own = json!({"until": until, "reason": "No host has room.", "message": "None."});
     assert_eq!(read(own).1, "None.");

@@ -15,6 +15,16 @@ fn choose(cloud: &Cloud, host: &str, machine_type: &str) {
     std::fs::write(folder.join("machine_type"), machine_type).expect("the file is written");
 }
 
+/// Writes the machine type of a guest into its domain, whose agent is stopped.
+fn write(cloud: &Cloud, host: &str, id: &str, machine_type: &str) {
+    let file = cloud.nodes().join(host).join("domains").join(format!("{id}.xml"));
+    let xml = std::fs::read_to_string(&file).expect("the guest is on the host");
+    let kept = xml.lines().filter(|line| !line.contains("<os>") && *line != "</domain>");
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    let os = format!("  <os><type machine='{machine_type}'/></os>\n</domain>\n");
+    std::fs::write(&file, kept + &os).expect("the file is written");
+}
+
 /// The machine type of a guest on a host.
 fn has(cloud: &Cloud, host: &str, id: &str) -> String {
     let file = cloud.nodes().join(host).join("domains").join(format!("{id}.xml"));
@@ -109,12 +119,84 @@ async fn a_starting_agent_reports_the_types_of_its_guests() {
         let id = running.active_server(&cloud, "one", "plain").await;
         assert_eq!(recorded(&cloud).await, [""], "the host has chosen none");
         running.nodes.kill("a").await;
-        let file = cloud.nodes().join("a").join("domains").join(format!("{id}.xml"));
-        let xml = std::fs::read_to_string(&file).expect("the guest is on the host");
-        let os = format!("  <os><type machine='{OF_A}'/></os>\n</domain>");
-        std::fs::write(&file, xml.replace("</domain>", &os)).expect("the file is written");
+        write(&cloud, "a", &id, OF_A);
         running.start_node(&cloud, "a").await;
         wait_until("the type is recorded", async || recorded(&cloud).await == [OF_A]).await;
         cloud.teardown(&running, "reported").await;
+    }
+}
+
+/// Only the host of a server reports its type: not the source of a resize, unless the resize is reverted.
+#[tokio::test]
+async fn the_type_is_that_of_the_guest_on_the_host_of_the_server() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        choose(&cloud, "a", OF_A);
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        admin(&running, "2.56", &id, json!({"migrate": {"host": "b"}})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        assert_eq!(recorded(&cloud).await, [OF_A]);
+        running.nodes.kill("b").await;
+        write(&cloud, "b", &id, OF_B);
+        running.start_node(&cloud, "b").await;
+        wait_until("the destination's type is recorded", async || recorded(&cloud).await == [OF_B])
+            .await;
+        running.nodes.kill("a").await;
+        running.start_node(&cloud, "a").await;
+        running.active_server_on(&cloud, "a", "plain").await;
+        assert_eq!(recorded(&cloud).await, [OF_B, OF_A], "the source has reported");
+        admin(&running, "2.56", &id, json!({"revertResize": null})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(recorded(&cloud).await, [OF_A, OF_A]);
+        assert_eq!(has(&cloud, "a", &id), OF_A);
+        cloud.teardown(&running, "reverted").await;
+    }
+}
+
+/// A guest that its host has lost is created anew with the type that it had.
+#[tokio::test]
+async fn a_guest_that_is_created_anew_keeps_its_type() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        choose(&cloud, "a", OF_A);
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        choose(&cloud, "a", OF_B);
+        running.nodes.kill("a").await;
+        let folder = cloud.nodes().join("a");
+        for file in
+            [folder.join("domains").join(format!("{id}.xml")), folder.join("running").join(&id)]
+        {
+            std::fs::remove_file(file).expect("the file is removed");
+        }
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&id, "ERROR").await;
+        admin(&running, "2.56", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(has(&cloud, "a", &id), OF_A);
+        cloud.teardown(&running, "created anew").await;
+    }
+}
+
+/// An evacuation that ends a rebuild has the type of the new image's host.
+#[tokio::test]
+async fn a_rebuild_that_an_evacuation_ends_forgets_the_type() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        choose(&cloud, "a", OF_A);
+        choose(&cloud, "b", OF_B);
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        running.nodes.kill("a").await;
+        let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
+        admin(&running, "2.56", &id, rebuild).await.expect(202);
+        assert_eq!(recorded(&cloud).await, [""]);
+        running.force_down("a", true).await;
+        admin(&running, "2.94", &id, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(has(&cloud, "b", &id), OF_B);
+        running.start_node(&cloud, "a").await;
+        running.force_down("a", false).await;
+        wait_until("the old host has removed the guest", async || {
+            cloud.column("SELECT host FROM documents").await == ["b"]
+        })
+        .await;
+        assert_eq!(recorded(&cloud).await, [OF_B]);
+        cloud.teardown(&running, "evacuated").await;
     }
 }

@@ -432,7 +432,7 @@ async fn a_wait_that_cannot_be_read_does_not_keep_others_from_their_end() {
         boot::end_overdue(running.compute.clone(), SignedDuration::ZERO).await.expect("it ends");
         let refused = running.wait_for_status(&earlier, "ERROR").await;
         let message = refused["fault"]["message"].as_str().expect("a message");
-        assert!(message.contains("Making room by moves failed."), "{refused}");
+        assert!(message.contains("The moves that should make room failed."), "{refused}");
         assert!(fault(&refused).contains("has stopped"), "{refused}");
         let left = cloud.column("SELECT subject FROM operations WHERE outcome = 'open'").await;
         assert_eq!(left, [unreadable]);

@@ -201,7 +201,14 @@ impl Driver {
                 });
                 let kept = kept.unwrap_or_else(|| {
                     let machine_type = definition.kept_machine_type.as_deref();
-                    Kept::of_new(&host, machine_type, fetched)
+                    let kept = Kept::of_new(&host, machine_type, fetched);
+                    if let (Some(had), None) = (machine_type, &kept.machine_type) {
+                        tracing::warn!(
+                            server = %definition.server,
+                            "QEMU does not have the machine type {had} of the guest; it gets that of this host"
+                        );
+                    }
+                    kept
                 });
                 let mark = old.as_ref().and_then(|(status, ..)| status.mark);
                 let had_login = old.as_ref().is_some_and(|(_, xml, _)| volumes::has_login_in(xml));

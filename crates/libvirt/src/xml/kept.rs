@@ -40,11 +40,15 @@ pub(crate) struct KeptFirmware {
 }
 
 impl Kept {
-    /// The properties of the first domain here of a guest. Another host may have chosen its machine type. Of the domain
-    /// there, nothing else is known: a guest whose disks come from that host (`fetched`) has no secure boot.
+    /// The properties of the first domain here of a guest. Another host may have chosen its machine type, which is kept if
+    /// the emulator has it or one of its family. Of the domain there, nothing else is known: a guest whose disks come from
+    /// that host (`fetched`) has no secure boot.
     pub(crate) fn of_new(host: &HostProfile, machine_type: Option<&str>, fetched: bool) -> Self {
+        let known = &host.machine_types;
+        let kept = machine_type.map(|chosen| available(host, chosen));
+        let kept = kept.filter(|kept| known.is_empty() || known.contains(*kept));
         Self {
-            machine_type: machine_type.map(|chosen| available(host, chosen).to_owned()),
+            machine_type: kept.map(str::to_owned),
             secure_boot: fetched.then_some(false),
             firmware: None,
         }

@@ -98,6 +98,7 @@ fn a_guest_from_another_host_keeps_the_machine_type_that_it_had_there() {
     };
     let arrived = xml(&newer, &guest, &Kept::of_new(&newer, Some("pc-q35-6.2"), true));
     assert!(has_type(&arrived, "pc-q35-8.2"), "this emulator has no 6.2: {arrived}");
+    assert_eq!(Kept::of_new(&newer, Some("microvm"), false), Kept::default());
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub(super) struct Connections {
     filtered: Notify,
     /// The guests that the agent found at startup, until it receives documents.
     found: Mutex<DesiredNetworks>,
+    /// The interfaces of guests whose ports could not be removed from Open vSwitch.
+    left: tokio::sync::Mutex<BTreeMap<ServerId, Vec<Interface>>>,
 }
 
 #[derive(Default)]
@@ -68,6 +70,7 @@ impl Connections {
             made: tokio::sync::Mutex::default(),
             filtered: Notify::new(),
             found: Mutex::default(),
+            left: tokio::sync::Mutex::default(),
         }
     }
 
@@ -155,6 +158,10 @@ impl Connections {
         server: ServerId,
         interfaces: &[Interface],
     ) -> Result<(), String> {
+        // The guest is about to use its ports again.
+        if interfaces.iter().any(|interface| interface.native_plug().is_some()) {
+            self.left.lock().await.remove(&server);
+        }
         let new = linked(interfaces);
         if new.is_empty() {
             return Ok(());
@@ -178,22 +185,40 @@ impl Connections {
         }
     }
 
-    /// Removes what a loss of power has left of a stopped guest's interfaces in Open vSwitch. A failure prevents
-    /// nothing else: the port without a link carries no traffic, and Neutron's agent ignores a port of another host.
+    /// Removes what a loss of power has left of a stopped guest's interfaces in Open vSwitch. A failure prevents nothing
+    /// else, as with Nova: the port carries no traffic. It is retried until the agent ends or the guest is set up again,
+    /// and further removals wait for that.
     pub(super) async fn unplug(&self, server: ServerId, interfaces: &[Interface]) {
         let native = interfaces.iter().filter(|interface| interface.native_plug().is_some());
-        let native: Vec<Interface> = native.cloned().collect();
+        let mut native: Vec<Interface> = native.cloned().collect();
         if native.is_empty() {
             return;
         }
-        if let Err(why) = self.network.unplug(server, &native).await {
+        let mut left = self.left.lock().await;
+        if left.is_empty() {
+            let Err(why) = self.network.unplug(server, &native).await else { return };
             let taps: Vec<String> = native.iter().map(Interface::tap).collect();
             tracing::warn!(
                 host = %self.host, %server, %why,
-                "could not look for ports that a loss of power has left in Open vSwitch: if it lists {taps:?} and no \
-                 guest uses them, remove them with ovs-vsctl del-port"
+                "could not remove the ports {taps:?} from Open vSwitch, which a loss of power may have left there; retrying: \
+                 check that Open vSwitch runs"
             );
+            self.filtered.notify_one();
         }
+        left.entry(server).or_default().append(&mut native);
+    }
+
+    /// Repeats the removals that have failed, until one fails again.
+    async fn unplug_left(&self) {
+        let mut left = self.left.lock().await;
+        while let Some(entry) = left.first_entry() {
+            if let Err(why) = self.network.unplug(*entry.key(), entry.get()).await {
+                tracing::debug!(host = %self.host, %why, "Open vSwitch does not remove ports yet");
+                return;
+            }
+            entry.remove();
+        }
+        tracing::info!(host = %self.host, "removed the ports that were left in Open vSwitch");
     }
 
     /// Reconciles the host even if nothing has changed.
@@ -205,6 +230,14 @@ impl Connections {
     pub(super) async fn follow(&self) -> Infallible {
         loop {
             let idle = self.now().desired.is_empty();
+            let is_left = !self.left.lock().await.is_empty();
+            let retry = async {
+                if is_left {
+                    tokio::time::sleep(self.every).await;
+                } else {
+                    std::future::pending().await
+                }
+            };
             let due = async {
                 if idle {
                     std::future::pending().await
@@ -214,6 +247,7 @@ impl Connections {
             };
             tokio::select! {
                 () = self.filtered.notified() => { self.make(false).await; }
+                () = retry => { self.unplug_left().await; }
                 () = due => { self.make(true).await; }
             }
         }

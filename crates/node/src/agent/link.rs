@@ -191,7 +191,7 @@ impl Link {
     pub(super) async fn reply(&self, reply: Reply) {
         let epoch = *self.epoch.read().await;
         if let Err(why) = self.control.report_replies(&self.host, epoch, vec![reply]).await {
-            tracing::info!(host = %self.host, %why, "could not send a reply");
+            tracing::info!(host = %self.host, %why, "could not send the answer to a question of the controller");
         }
     }
 

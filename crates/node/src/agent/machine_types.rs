@@ -1,45 +1,39 @@
-//! The machine types that hosts choose for guests, and whether the control plane knows them.
-//!
-//! The control plane passes a machine type to the next host of the guest, so that the guest finds the same hardware there.
-//! This file must never fail a document: a type that cannot be read is reported with a later one.
+//! The machine types of this host's guests, for the control plane, which names each to the next host of the server: the
+//! guest then finds the same hardware there. Nothing here fails or delays a document.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kilonova_ids::ServerId;
 use kilonova_node_api::Outcome;
 
 use super::work::Work;
 
-/// The servers whose machine type this process has reported since it got all documents.
+/// The longest wait for the hypervisor. A later report has the type then.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The machine types that the hypervisor has told, so that it is asked once for each definition of a guest. `None` if the
+/// image names the type.
 #[derive(Default)]
 pub(super) struct MachineTypes {
-    reported: Mutex<HashSet<ServerId>>,
+    known: Mutex<HashMap<ServerId, Option<String>>>,
 }
 
 impl MachineTypes {
-    /// Reports the machine type of a guest again, because its domain has been defined or removed.
+    /// Forgets a guest whose domain has been defined or removed.
     pub(super) fn forget(&self, server: ServerId) {
-        self.reported().remove(&server);
+        self.known().remove(&server);
     }
 
-    /// Reports all machine types again. The control plane may have lost them.
-    pub(super) fn forget_all(&self) {
-        self.reported().clear();
-    }
-
-    fn reported(&self) -> MutexGuard<'_, HashSet<ServerId>> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<ServerId, Option<String>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Work {
-    /// The machine type to report with this outcome: that of a guest which exists here, unless it has been reported.
-    pub(super) async fn unreported_machine_type(
-        &self,
-        server: ServerId,
-        outcome: &Outcome,
-    ) -> Option<String> {
+    /// The machine type of the guest, if the outcome says that it exists here and if this host or an earlier one chose it.
+    pub(super) async fn machine_type(&self, server: ServerId, outcome: &Outcome) -> Option<String> {
         let is_here = match outcome {
             Outcome::Running | Outcome::Paused | Outcome::Suspended | Outcome::Stopped => true,
             Outcome::Ready
@@ -49,18 +43,25 @@ impl Work {
             | Outcome::Absent
             | Outcome::Failed { .. } => false,
         };
-        if !is_here || self.machine_types.reported().contains(&server) {
+        if !is_here {
             return None;
         }
-        match self.hypervisor.kept_machine_type(server).await {
-            Ok(machine_type) => {
-                self.machine_types.reported().insert(server);
-                machine_type
-            }
-            Err(error) => {
-                tracing::debug!(host = %self.host(), %server, %error, "could not read the machine type of a guest");
-                None
-            }
+        if let Some(known) = self.machine_types.known().get(&server) {
+            return known.clone();
         }
+        let read = tokio::time::timeout(LIMIT, self.hypervisor.kept_machine_type(server)).await;
+        let machine_type = match read {
+            Ok(Ok(machine_type)) => machine_type,
+            Ok(Err(error)) => {
+                tracing::debug!(host = %self.host(), %server, %error, "could not read the machine type of a guest");
+                return None;
+            }
+            Err(_) => {
+                tracing::debug!(host = %self.host(), %server, "could not read the machine type of a guest in {LIMIT:?}");
+                return None;
+            }
+        };
+        self.machine_types.known().insert(server, machine_type.clone());
+        machine_type
     }
 }

@@ -265,7 +265,7 @@ impl Agent {
                     return *error;
                 }
                 Err(error) => {
-                    tracing::error!(host = %self.link.host(), %error, "the agent restarts its session");
+                    tracing::error!(host = %self.link.host(), %error, "the session of the agent failed; starting a new one");
                     Box::pin(tokio::time::sleep(RESTART_DELAY)).await;
                 }
             }

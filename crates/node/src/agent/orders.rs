@@ -50,7 +50,7 @@ impl Orders {
     pub(super) fn dispatch(&mut self, order: Order) {
         while let Some(task) = self.tasks.try_join_next() {
             if let Err(error) = task {
-                tracing::error!(%error, "the task of an order failed");
+                tracing::error!(%error, "the task that carries out an order panicked");
             }
         }
         let Some(ended) = self.runner.work.order_log.begin(&order) else { return };

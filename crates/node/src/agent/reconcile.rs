@@ -26,8 +26,8 @@ const NETWORK: &str = "network";
 
 const REMOVED: &str = "this host has removed the guest and its disks at the request of a later document, which the \
     database of the control plane has lost. No empty guest is created in its place. Delete the server; or, if its data \
-    is not needed, rebuild it or reboot it hard, which creates it anew. `kilonova doctor` reports a guest that it still \
-    has on another host";
+    is not needed, rebuild it or reboot it hard, which creates it anew. If the server still has a guest on another \
+    host, `kilonova doctor` reports it";
 const NO_DISK: &str = "this host has neither the guest nor its root disk, and no empty guest is created in its place. \
     If its data is not needed, rebuild the server or reboot it hard, which creates it anew; otherwise find its disk \
     first";
@@ -36,12 +36,12 @@ const REBUILT: &str = "this host has rebuilt the guest at the request of a later
     Save their data, if it is needed, from the guest or from the disks; then rebuild the server, which replaces the \
     disks, or delete it";
 
-const NOT_REBUILT: &str = "this host has the disks of the guest from before a rebuild that its document names as \
-    carried out. They stay as they are, and no empty disks replace them. Save their data, if it is needed, from the \
+const NOT_REBUILT: &str = "the document says that the guest was rebuilt, but this host has its disks from before the \
+    rebuild. They stay as they are, and are not replaced by empty ones. Save their data, if it is needed, from the \
     disks; then rebuild the server or reboot it hard, which replaces them, or delete it";
 
 const ARRIVED: &str = "this host has the disks of the guest, which has arrived here at the request of a later document, which \
-    the database of the control plane has lost. No empty disks for another live migration replace them";
+    the database of the control plane has lost. They are not replaced by empty disks for another live migration";
 
 /// The actual domain.
 struct Now {

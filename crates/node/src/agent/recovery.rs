@@ -33,7 +33,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     for server in domains.difference(&named) {
         let is_held = held.contains(server);
         if !is_held {
-            tracing::warn!(host = %work.host(), %server, "found a domain without a document; leaving it alone");
+            tracing::warn!(host = %work.host(), %server, "this domain has no document; it stays unchanged. kilonova doctor lists it");
         }
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
             let outcome = super::reconcile::outcome(found.state);
@@ -72,9 +72,9 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         }
         let mut gone = true;
         for made in noted {
-            tracing::warn!(host = %work.host(), %server, %made, "removing an unused device of ours");
+            tracing::warn!(host = %work.host(), %server, %made, "removing an unused device that this agent created");
             if let Err(error) = work.unmake(server, made).await {
-                tracing::warn!(host = %work.host(), %error, "could not remove the device");
+                tracing::warn!(host = %work.host(), %server, %error, "could not remove an unused device");
                 gone = false;
             }
         }

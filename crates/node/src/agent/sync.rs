@@ -54,7 +54,7 @@ async fn deviation(
     if workers.is_busy(server) {
         return None;
     }
-    tracing::info!(host = %work.host(), %server, ?state, "a guest is not in its document's power state");
+    tracing::info!(host = %work.host(), %server, ?state, "the power state of a guest differs from its document");
     Some(Observation::new(server, generation, outcome(state)))
 }
 

@@ -230,7 +230,6 @@ impl Work {
 
     /// Records that this process has checked none of the batch's servers yet.
     pub(super) fn set_unchecked(&self, batch: &Batch) {
-        self.machine_types.forget_all();
         let documented = batch.documents.iter().map(|document| document.server);
         *lock(&self.unchecked) = documented.chain(batch.held.iter().copied()).collect();
     }

@@ -57,7 +57,7 @@ impl Workers {
     pub(super) fn dispatch(&mut self, document: Document, complete: bool) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "a worker's task failed");
+                tracing::error!(%error, "the task that carries out documents panicked");
             }
         }
         self.work.mark_documented(document.server);
@@ -128,7 +128,7 @@ async fn serve(
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let migrating = matches!(outcome, Outcome::MigratingOut(_));
         let generation = document.generation;
-        let machine_type = work.unreported_machine_type(server, &outcome).await;
+        let machine_type = work.machine_type(server, &outcome).await;
         let observation = Observation {
             at_start,
             volumes,

@@ -59,30 +59,50 @@ impl Mdevs {
         let mut instances: BTreeMap<u16, Instances> = BTreeMap::new();
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_typed = name.contains(':');
+            let uuid = Uuid::try_parse(name).ok();
+            if !is_typed && !name.starts_with(MIG) && uuid.is_none() {
+                continue;
+            }
             let text = std::fs::read_to_string(&path)?;
             let text = text.trim_end();
-            let fits = if tree.by_address(name).is_some() {
-                kind(tree, name, text).map(|(slot, kind)| {
-                    typed.insert(slot, kind);
-                })
-            } else if name.starts_with(MIG) {
-                instance(tree, text).map(|(slot, profile, place)| {
-                    instances.entry(slot).or_default().add(profile, place);
-                })
+            let (card, known) = if is_typed {
+                let known = kind(tree, name, text);
+                (
+                    Some(name.to_owned()),
+                    known.map(|(slot, kind)| {
+                        typed.insert(slot, kind);
+                    }),
+                )
+            } else if let Some(uuid) = uuid {
+                let parent = text.split_once(' ');
+                let known = parent.and_then(|(parent, id)| kind(tree, parent, id));
+                let parent = parent.map(|(parent, _)| parent.to_owned());
+                (
+                    parent,
+                    known.map(|kind| {
+                        made.insert(uuid, kind);
+                    }),
+                )
             } else {
-                let parent = text.split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
-                let uuid = Uuid::try_parse(name).ok();
-                uuid.zip(parent).map(|(uuid, kind)| {
-                    made.insert(uuid, kind);
-                })
+                let add = |(slot, profile, place)| {
+                    instances.entry(slot).or_default().add(profile, place);
+                };
+                (card_of_instance(text), instance(tree, text).map(add))
             };
-            if fits.is_none() {
-                tracing::warn!(
-                    device = name,
-                    content = text,
-                    "removing a device whose card the host no longer has"
-                );
-                std::fs::remove_file(&path)?;
+            match (known, card) {
+                (Some(()), _) => {}
+                (None, Some(card)) if tree.by_address(&card).is_none() => {
+                    tracing::warn!(device = name, %card, "removing a device whose card the host no longer has");
+                    std::fs::remove_file(&path)?;
+                }
+                (None, _) => {
+                    tracing::warn!(
+                        device = name,
+                        content = text,
+                        "ignoring a device that does not fit the device tree"
+                    );
+                }
             }
         }
         Ok(Self { folder: Some(folder), made, typed, instances, failures })
@@ -332,6 +352,14 @@ fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(u16, &'a Geometry, usi
     let profile = geometry.find(&of.profile).ok_or("the card has no such profile")?;
     let slot = u16::try_from(card).map_err(|_| "the slot number is too large")?;
     Ok((slot, geometry, profile))
+}
+
+/// The card that the file of a GPU instance names.
+fn card_of_instance(text: &str) -> Option<String> {
+    match text.parse() {
+        Ok(KernelObject::Instance(instance)) => Some(instance.card),
+        Ok(KernelObject::Mdev(_) | KernelObject::Vgpu(_)) | Err(_) => None,
+    }
 }
 
 /// Reads the file of a GPU instance.

@@ -155,7 +155,10 @@ fn devices_are_kept_in_files_and_found_again() {
     let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
     let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("the mdev is created");
     remove(&sysfs, removed).expect("the file is removed");
+    let unknown = folder.path().join("mdevs").join(Uuid::new_v4().to_string());
+    std::fs::write(&unknown, "0000:84:00.0 x\n").expect("the file is written");
     let again = open();
+    assert!(unknown.exists(), "the host has the card");
     let all = mdevs(&again).expect("the directory is readable");
     assert_eq!(
         all,

@@ -114,7 +114,7 @@ impl Topology {
         match ModelNames::read() {
             Ok(names) => self.with_models_of(&names),
             Err(error) => {
-                tracing::info!("the devices of simulated hosts have no models: {error}");
+                tracing::info!("the model names of simulated devices are not shown: {error}");
                 self
             }
         }
@@ -124,7 +124,7 @@ impl Topology {
         self.changed(|template| {
             let sysfs = SimulatedSysfs::in_memory(Arc::clone(&template.tree));
             let models = names.of(&sysfs).unwrap_or_else(|error| {
-                tracing::warn!(%error, "the devices of a simulated host have no models");
+                tracing::warn!(%error, "the model names of simulated devices are not shown");
                 Models::default()
             });
             Discovery { models, ..(*template.discovery).clone() }

@@ -523,7 +523,7 @@ async fn disks_from_before_a_required_rebuild_are_kept() {
     let generation = later(&control, server, &required);
     let node = host.run_doomed(&control, &doom);
     let (step, message) = failed(control.outcome(generation).await);
-    assert!(step == "define" && message.contains("from before a rebuild"), "{step}: {message}");
+    assert!(step == "define" && message.contains("from before the rebuild"), "{step}: {message}");
     assert_eq!(doom.disks_of(server), Some(disks));
     control.expect(later(&control, server, &anew), Outcome::Running).await;
     let replaced = doom.disks_of(server).expect("the guest has disks");

@@ -92,7 +92,7 @@ pub fn search(
     if search.gave_up() {
         tracing::warn!(
             found = candidates.len(),
-            "the search for candidates gave up; the result may be incomplete"
+            "the search for allocation candidates reached its limit of attempts; the result may be incomplete"
         );
     }
     let taken = || candidates.iter().flat_map(|c| c.allocations.iter().map(|(id, _, _)| *id));

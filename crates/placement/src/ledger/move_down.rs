@@ -84,10 +84,10 @@ pub(super) fn move_down(
         for held in holders {
             let Some(parts) = shares(&children, held.used) else {
                 tracing::warn!(
-                    "the children have no room for {} of {} that {} has allocated on {}; the allocation stays.",
+                    "consumer {} keeps {} {} on provider {}, because its child providers have no room",
+                    held.consumer,
                     held.used,
                     held.class,
-                    held.consumer,
                     root.name
                 );
                 continue;

@@ -224,7 +224,7 @@ impl Watch<'_> {
                     });
                     if since.elapsed() > OUTAGE {
                         return Err(Failure::Failed(format!(
-                            "{why}. The controllers go on with the drain; to follow it: {}",
+                            "{why}. The controllers continue the drain. To follow it: {}",
                             self.request.again
                         )));
                     }

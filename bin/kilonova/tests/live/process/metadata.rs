@@ -41,7 +41,10 @@ fn proxies_reach_it_on_its_own_port_only() {
     assert!(stderr(&output).contains("for the metadata service"), "the port is taken");
     let place = place.reconfigured(&text(0));
     let mut serve = place.start();
-    let said = serve.output.lines().find_map(|line| line.split_once("metadata service on "));
+    let said = serve
+        .output
+        .lines()
+        .find_map(|line| line.split_once("metadata service for Neutron's proxies listens on "));
     let address: SocketAddr =
         said.and_then(|(_, address)| address.parse().ok()).expect("it is told");
     let (status, versions) = ask(address, "/ HTTP/1.1\r\n");

@@ -84,7 +84,7 @@ fn lost_credentials_are_not_made_up() {
     assert!(!place.state().join("clouds.yaml").exists(), "a wrong password is not written");
     assert_eq!(password(&place), word, "openrc is unchanged");
     let log = again.log();
-    assert!(log.contains("are on the controller that created the cloud"), "{log}");
+    assert!(log.contains("from the controller that created the cloud"), "{log}");
     admin(&place, &again).get("/compute/v2.1/servers").ok(200);
     again.terminate();
     std::fs::write(place.state().join("clouds.yaml"), clouds).expect("the file is restored");
@@ -158,7 +158,7 @@ fn a_lost_password_is_replaced() {
         assert_ne!(new, word);
         let printed = String::from_utf8_lossy(&output.stdout);
         assert!(!printed.contains(&new), "it is not printed");
-        assert!(printed.contains("files of other controllers no longer work"), "{printed}");
+        assert!(printed.contains("clouds.yaml on other controllers no longer work"), "{printed}");
         for (name, (mode, _)) in written(&place.state(), serve.address) {
             assert_eq!(mode, 0o600, "{name}");
         }

@@ -103,6 +103,7 @@ impl<'a> FlowContext<'a> {
         journal::finish(tx, self.open, end, message, self.now)
     }
 
+    /// Ends the operation because it failed.
     fn fail(&self, tx: &mut Tx<'_>, why: &str) -> Result<(), Error> {
         journal::fail(tx, self.open, why, self.now)
     }
@@ -119,7 +120,14 @@ fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Erro
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => {
             // The move that brought the guest has ended.
-            Ok((host, Domain { starts_paused: false, existing: true, from: None, ..*domain }))
+            let domain = Domain {
+                starts_paused: false,
+                existing: true,
+                from: None,
+                kept_machine_type: server.machine_type.clone(),
+                ..*domain
+            };
+            Ok((host, domain))
         }
         Some(Desired::Absent) => {
             Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
@@ -182,6 +190,9 @@ fn begin(
     let hosts = std::slice::from_ref(&host);
     let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
     command.apply(&mut domain, open.row.id, server.vm_state);
+    if let ServerCommand::Rebuild(_) = command {
+        servers::clear_machine_type(tx, server.id)?;
+    }
     if let ServerCommand::Rescue(image) = command {
         domain.config.rescue = Some(rescue(server, image.as_ref())?);
     }

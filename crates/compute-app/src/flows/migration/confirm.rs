@@ -95,8 +95,8 @@ pub fn confirm(
     let migration = finished(tx, server)?;
     if server.power_state == PowerState::NoState {
         return Err(Refusal::conflict(format!(
-            "Cannot 'confirmResize' instance {}: its host has removed the guest at the request of a document that the \
-             database has lost, and the guest may be at the source of the resize. Revert the resize, or delete the server.",
+            "Cannot 'confirmResize' instance {}: its host has removed the guest after a request that the database has \
+             lost. The guest may be on the source of the resize. Revert the resize, or delete the server.",
             server.id
         ))
         .into());
@@ -325,10 +325,11 @@ fn not_asked(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Er
 
 /// Records why a revert ends before it has begun.
 fn refused(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, why: &str) -> Result<(), Error> {
+    tracing::warn!(server = %ctx.server.id, "the resize is not reverted: {why}");
     let (row, source) = (&ctx.open.row, &ctx.migration.source);
     let failed = begin::event("compute_revert_resize", source, Some(why), row.created_at, ctx.now);
     flow::event(tx, row.id, &failed)?;
-    journal::fail(tx, ctx.open, why, ctx.now)
+    journal::finish(tx, ctx.open, End::Failed, Some(why), ctx.now)
 }
 
 /// Adds the events of a revert.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Action, Row, Step, Unreadable};
 
 /// The message for a wait that an earlier version began without storing a message.
-const MOVES_FAILED: &str = "Making room by moves failed.";
+const MOVES_FAILED: &str = "The moves that should make room failed.";
 
 /// `create`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -243,7 +243,7 @@ impl CloudGlance {
         let filled = store.write(fill).await;
         match filled.map_err(|e| Transfer::Unavailable(e.to_string()))? {
             true => Ok(()),
-            false => Err(Transfer::Refused(format!("image {image} is no longer expected"))),
+            false => Err(Transfer::Refused(format!("no operation needs image {image} any more"))),
         }
     }
 

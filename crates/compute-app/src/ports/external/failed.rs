@@ -132,7 +132,7 @@ impl Failed {
         let pause = pause(taken.row.attempts);
         tracing::warn!(
             server = %id, why = self.why,
-            "the ports of a server do not match the goal in Neutron; retrying"
+            "Neutron does not have the ports of a server in the desired state; retrying"
         );
         external_ports::end_lease(tx, id, Some(time::after(time::after(now, pause), HEAD_START)))?;
         Ok(Some(pause))

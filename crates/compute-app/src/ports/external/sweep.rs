@@ -34,7 +34,7 @@ impl CloudNeutron {
             let own = compute.clone();
             let run = move |tx: &mut Tx<'_>| flows::ports_plugged(tx, &own, server, time::now());
             if let Err(error) = compute.store.write(run).await {
-                tracing::warn!(%server, %error, "cannot let a guest with plugged ports run; the next round retries");
+                tracing::warn!(%server, %error, "cannot resume a guest whose ports are plugged; retrying in the next round");
             }
         }
         // Even if no timeout is configured now, guests may still wait because of an earlier configuration.

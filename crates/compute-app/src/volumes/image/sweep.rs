@@ -25,7 +25,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         let id = row.id;
         match row.state {
             SnapshotState::Making => {
-                tracing::warn!(server = %row.server, image = %row.image, "an image of volumes was not finished; its snapshots are deleted");
+                tracing::warn!(server = %row.server, image = %row.image, "the image of a volume-backed server was not completed; its snapshots are deleted");
                 let discard = move |tx: &mut Tx<'_>| {
                     // Its last call may still arrive.
                     Ok::<_, Error>(rows::discard(tx, row.image, time::after(time::now(), LATE))?)

@@ -57,7 +57,7 @@ async fn a_page_of_another_site_is_refused() {
     }
 }
 
-const OVER: &str = "The token is not valid or has expired. Ask for a new console.";
+const OVER: &str = "The token is not valid or has expired. Request a new console.";
 
 #[tokio::test]
 async fn a_token_ends_with_its_time_and_with_its_server() {
@@ -120,7 +120,7 @@ async fn a_token_is_valid_on_one_host_only() {
         let live = json!({"os-migrateLive": {"host": other, "block_migration": "auto"}});
         let path = format!("POST /servers/{id}/action");
         running.call(ADMIN, "2.90", &path, Some(live)).await.expect(202);
-        let moved = "The server has moved. Ask for a new console.";
+        let moved = "The server has moved. Request a new console.";
         assert_eq!(browser.closed().await, (1012, moved.to_owned()));
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(served.open(&url).await.closed().await, (1008, OVER.to_owned()));
