@@ -38,6 +38,9 @@ pub enum Error {
     /// The resource does not exist.
     #[error("Could not find {0}: {1}.")]
     NotFound(&'static str, String),
+    /// No EC2 credential has the access key.
+    #[error("EC2 access key not found.")]
+    NoAccessKey,
     /// The marker of a list does not exist.
     #[error("Marker {0} could not be found.")]
     NoMarker(String),
@@ -146,6 +149,7 @@ impl IntoRefusal for Error {
             Self::NotFound(..)
             | Self::NotImplied(..)
             | Self::NoSuchToken
+            | Self::NoAccessKey
             | Self::NoLimit(..)
             | Self::NoMarker(_) => Refusal::not_found(text),
             Self::Duplicate(..) | Self::DuplicateId(..) | Self::DuplicateLimit(_) => {

@@ -1,6 +1,6 @@
 //! Keystone v3, the part that clients need: users, groups, projects and roles of one domain, token
-//! scopes, trusts, application credentials, credentials for other services, and the service catalog with
-//! registered services.
+//! scopes, trusts, application credentials, credentials for other services, logins with EC2 signatures, and the service
+//! catalog with registered services.
 //!
 //! ```text
 //!   api/       one file per resource: routes, request, view
@@ -74,6 +74,8 @@ pub struct IdentityOptions {
     pub credential_limit: Option<i64>,
     /// How many times a trust may be redelegated (`[trust] max_redelegation_count`).
     pub max_redelegation: i64,
+    /// How long the signature of an EC2 or S3 request is accepted (`[credential] auth_ttl`).
+    pub signature_lifetime: Duration,
 }
 
 impl Default for IdentityOptions {
@@ -88,6 +90,7 @@ impl Default for IdentityOptions {
             lockout: None,
             credential_limit: Some(100),
             max_redelegation: 3,
+            signature_lifetime: Duration::from_secs(15 * 60),
         }
     }
 }
@@ -126,6 +129,7 @@ struct Inner {
     lockout: Option<Lockout>,
     credential_limit: Option<i64>,
     max_redelegation: i64,
+    signature_lifetime: SignedDuration,
 }
 
 impl Identity {
@@ -151,6 +155,7 @@ impl Identity {
                 lockout: options.lockout,
                 credential_limit: options.credential_limit,
                 max_redelegation: options.max_redelegation,
+                signature_lifetime: time::signed(options.signature_lifetime),
             }),
             policy: Enforcer::of(RULES, Dialect::Identity),
         })

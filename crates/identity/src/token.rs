@@ -23,10 +23,13 @@ pub enum Method {
     Token,
     /// An application credential.
     ApplicationCredential,
+    /// A signature by an EC2 credential. A token of this method, and one that was created with such a token, is only for
+    /// other services.
+    Ec2,
 }
 
 impl Method {
-    const ALL: [Self; 3] = [Self::Password, Self::Token, Self::ApplicationCredential];
+    const ALL: [Self; 4] = [Self::Password, Self::Token, Self::ApplicationCredential, Self::Ec2];
 
     /// The name on the wire.
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Method {
             Self::Password => "password",
             Self::Token => "token",
             Self::ApplicationCredential => "application_credential",
+            Self::Ec2 => "ec2credential",
         }
     }
 
@@ -219,7 +223,7 @@ mod tests {
             user: u128, project: u128, kind in 0u8..4, credential: Option<u128>,
             trust: Option<u128>,
             issued in moment(), expires in moment(), first: [u8; 16], second: Option<[u8; 16]>,
-            bits in 0u8..8,
+            bits in 0u8..16,
         ) {
             let token = Token {
                 user: Uuid::from_u128(user),

@@ -39,6 +39,8 @@ pub struct Context {
     pub service: bool,
     /// True if the user's token has expired and the request has a context only because a service vouches for it.
     pub expired: bool,
+    /// True if the token comes from a signature that a service received. The service that issued it refuses it.
+    pub by_signature: bool,
     /// The user's token, for requests to other services of the cloud on the user's behalf; `None` if this
     /// process issued it. It is sensitive: no row and no log line may contain it.
     pub token: Option<UserToken>,

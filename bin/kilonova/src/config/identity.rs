@@ -12,6 +12,9 @@ const LOCKED_SECONDS: u64 = 1800;
 /// Maximum lifetime of a token.
 const LONGEST: u64 = 30 * 24 * 3600;
 
+/// Maximum time in minutes for which a signature is accepted.
+const LONGEST_SIGNATURE: u64 = 30 * 24 * 60;
+
 /// Reads the options.
 pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
     let usual = IdentityOptions::default();
@@ -50,6 +53,10 @@ pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
         },
         max_redelegation: number("trust", "max_redelegation_count", 0)?
             .unwrap_or(usual.max_redelegation),
+        signature_lifetime: positive("credential", "auth_ttl")?
+            .map_or(usual.signature_lifetime, |minutes| {
+                Duration::from_secs(minutes.min(LONGEST_SIGNATURE) * 60)
+            }),
         ..usual
     })
 }
@@ -88,7 +95,8 @@ mod tests {
         let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
             max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
             expiration = 600\nallow_expired_window = 60\n[keystone_authtoken]\n\
-            service_token_roles = service, admin\nservice_token_roles_required = false\n";
+            service_token_roles = service, admin\nservice_token_roles_required = false\n\
+            [credential]\nauth_ttl = 5\n";
         let given = options(text).expect("the configuration is valid");
         let lockout = given.lockout.expect("lockout is set");
         assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
@@ -96,11 +104,14 @@ mod tests {
         assert_eq!(given.token_expiration, Duration::from_secs(600));
         assert_eq!(given.allow_expired_window, Duration::from_secs(60));
         assert_eq!(given.service_tokens.roles, ["service", "admin"]);
+        assert_eq!(usual.signature_lifetime, Duration::from_secs(900));
+        assert_eq!(given.signature_lifetime, Duration::from_secs(300));
         assert!(usual.service_tokens.roles_required && !given.service_tokens.roles_required);
         for wrong in [
             "[security_compliance]\nlockout_failure_attempts = 0\n",
             "[application_credential]\nuser_limit = -2\n",
             "[token]\nexpiration = never\n",
+            "[credential]\nauth_ttl = 0\n",
         ] {
             let why = options(wrong).expect_err("the value is refused");
             assert!(why.contains(":2: "), "{why}");

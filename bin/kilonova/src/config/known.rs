@@ -66,6 +66,7 @@ const OPTIONS: &Options = &[
     ("cors", "max_age"),
     ("cors", "allow_methods"),
     ("cors", "allow_headers"),
+    ("credential", "auth_ttl"),
     ("fernet_tokens", "max_active_keys"),
     ("node", "certificate_days"),
     ("node", "listen"),

@@ -8,6 +8,7 @@ mod authenticator;
 mod catalog;
 mod credentials;
 mod domains;
+mod ec2;
 mod endpoints;
 mod grants;
 mod groups;
@@ -22,6 +23,7 @@ mod roles;
 mod rules;
 mod secrets;
 mod services;
+mod signed;
 mod tags;
 mod target;
 mod token_view;
@@ -65,6 +67,8 @@ fn table() -> Routes<Identity> {
         .merge(role_assignments::routes())
         .merge(credentials::routes())
         .merge(secrets::routes())
+        .merge(ec2::routes())
+        .merge(signed::routes())
         .merge(trusts::routes())
         .merge(registered_limits::routes())
         .merge(limits::routes())

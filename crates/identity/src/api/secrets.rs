@@ -22,7 +22,7 @@ const CREATE: &str = "identity:create_credential";
 const UPDATE: &str = "identity:update_credential";
 const DELETE: &str = "identity:delete_credential";
 /// The attribute of a policy target with the owner of a credential.
-const OWNER: &str = "target.credential.user_id";
+pub(super) const OWNER: &str = "target.credential.user_id";
 
 pub(super) fn routes() -> Routes<Identity> {
     Routes::new()
@@ -53,7 +53,7 @@ fn view((secret, blob): &WithBlob, base: &Base) -> Value {
 }
 
 /// The policy target of a credential.
-fn target(secret: &StoredSecret) -> Vec<(&str, &str)> {
+pub(super) fn target(secret: &StoredSecret) -> Vec<(&str, &str)> {
     let project = secret.project_id.as_deref().map(|id| ("target.credential.project_id", id));
     let own = [
         ("target.credential.id", secret.id.as_str()),
@@ -63,7 +63,7 @@ fn target(secret: &StoredSecret) -> Vec<(&str, &str)> {
     own.into_iter().chain(project).collect()
 }
 
-async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
+pub(super) async fn session(identity: &Identity, headers: &HeaderMap) -> Result<Session, Fault> {
     identity.caller(headers).await.map_err(|error| identity.refuse(error))
 }
 

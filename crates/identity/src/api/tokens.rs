@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Authenticator as _, Base, Context, PeerAddress, Refusal, SmallJson};
+use serde_json::Value;
 
 use super::token_view::{self, Entries};
 use super::{Answer, auth_request, may, no_content};
@@ -42,6 +43,9 @@ pub(super) fn routes() -> Routes<Identity> {
 /// This service refuses an expired token, even if a service vouches for it, as `AuthContextMiddleware` of Keystone does,
 /// which ignores `allow_expired` (`keystone/server/flask/request_processing/middleware/auth_context.py`): a stolen token
 /// must not change users or grants after its end. Only the subject of a validation may have expired.
+///
+/// It also refuses tokens from EC2 signatures, as the same middleware does since July 2026: they are for other services, which
+/// may validate them here. A service that receives a signed request must not manage the credentials of its signer.
 pub(super) async fn admit(
     State(identity): State<Identity>,
     mut request: Request,
@@ -57,6 +61,11 @@ pub(super) async fn admit(
     }
     if request.extensions().get::<Context>().is_some_and(|caller| caller.expired) {
         let refused = Error::Unauthorized("the token has expired");
+        return identity.refuse(refused).into_response();
+    }
+    if request.extensions().get::<Context>().is_some_and(|caller| caller.by_signature) {
+        let refused = Refusal::forbidden("You are not authorized to perform the requested action.")
+            .with_internal("a token from an EC2 signature does not open the identity service");
         return identity.refuse(refused).into_response();
     }
     next.run(request).await
@@ -130,7 +139,7 @@ async fn subject<'a>(
     Ok((text, session))
 }
 
-async fn respond(
+pub(super) async fn respond(
     status: StatusCode,
     identity: &Identity,
     base: &Base,
@@ -138,21 +147,26 @@ async fn respond(
     text: &str,
     session: &Session,
 ) -> Answer {
-    let own = identity.catalog();
     let body = match query.get("nocatalog") {
         Some(_) => token_view::view(session, None),
-        None => {
-            let registered = identity.registered().await?;
-            let root = catalog::root(&base.0);
-            let entries = Entries { own: &own, registered: &registered, root };
-            token_view::view(session, Some(&entries))
-        }
+        None => with_catalog(identity, base, session).await?,
     };
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
     headers.insert(X_SUBJECT_TOKEN, HeaderValue::from_str(text).map_err(Refusal::internal)?);
     headers.insert(header::VARY, HeaderValue::from_static("X-Auth-Token"));
     Ok(response)
+}
+
+/// The view of a token with the catalog.
+pub(super) async fn with_catalog(
+    identity: &Identity,
+    base: &Base,
+    session: &Session,
+) -> Result<Value, Error> {
+    let (own, registered) = (identity.catalog(), identity.registered().await?);
+    let entries = Entries { own: &own, registered: &registered, root: catalog::root(&base.0) };
+    Ok(token_view::view(session, Some(&entries)))
 }
 
 /// True for a word that Keystone reads as true.

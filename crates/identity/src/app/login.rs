@@ -384,7 +384,8 @@ fn find_project(tx: &mut Tx<'_>, named: &Named) -> Result<Uuid, Error> {
     uuid(&found.ok_or(Error::Unauthorized("no such project"))?.id)
 }
 
-fn uuid(text: &str) -> Result<Uuid, Error> {
+/// An id of the database.
+pub(super) fn uuid(text: &str) -> Result<Uuid, Error> {
     Uuid::try_parse(text)
         .map_err(|e| Error::Store(kilonova_store::Error::Shape(format!("{text}: {e}"))))
 }

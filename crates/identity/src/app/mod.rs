@@ -5,6 +5,7 @@ mod bootstrap;
 pub(crate) mod catalog;
 pub(crate) mod credentials;
 mod domains;
+pub(crate) mod ec2;
 mod groups;
 mod implied;
 pub(crate) mod limits;
@@ -45,7 +46,7 @@ fn named(name: &str, max: usize) -> Result<(), Error> {
     check_name("name", name, max).map_err(|refusal| Error::Invalid(refusal.message))
 }
 
-fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
+pub(crate) fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.chars().any(|c| c == '\0') => {

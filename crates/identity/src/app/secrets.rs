@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::session::Session;
 use super::{Fields, extras, text};
+use crate::app::ec2::KIND;
 use crate::db::secrets::{self, StoredSecret};
 use crate::db::{projects, users};
 use crate::{Error, Identity, new_id};
@@ -20,6 +21,8 @@ const LONGEST_EXTRA: usize = 4096;
 /// Maximum number of characters in a type.
 const LONGEST_TYPE: usize = 255;
 const KNOWN: [&str; 6] = ["id", "user_id", "project_id", "type", "blob", "links"];
+/// Number of characters of an EC2 credential's id. Other ids are shorter.
+const EC2_ID: usize = 64;
 /// Attributes of an EC2 credential's content that never change: they bind it to a delegation.
 const FIXED: [&str; 4] = ["trust_id", "app_cred_id", "access_token_id", "access_id"];
 
@@ -75,6 +78,17 @@ impl SecretRequest {
         }
     }
 
+    /// A request for an EC2 credential.
+    pub(crate) fn of_pair(user: &str, project: String, blob: String) -> Self {
+        Self {
+            user_id: Some(user.to_owned()),
+            kind: Some(KIND.to_owned()),
+            blob: Some(blob),
+            project_id: Some(Some(project)),
+            extra: Fields::new(),
+        }
+    }
+
     fn project(&self) -> Option<&str> {
         self.project_id.as_ref().and_then(Option::as_deref)
     }
@@ -125,8 +139,7 @@ impl Identity {
         let SecretRequest { user_id, kind, blob, project_id, extra } = request;
         let (user_id, kind) = (user_id.unwrap_or_default(), kind.unwrap_or_default());
         let (mut blob, project_id) = (blob.unwrap_or_default(), project_id.flatten());
-        let is_restricted = session.credential.as_ref().is_some_and(|one| !one.unrestricted);
-        if is_ec2(&kind) && is_restricted {
+        if is_ec2(&kind) && is_restricted(session) {
             return Err(Error::Forbidden(
                 "Using method 'application_credential' is not allowed for managing additional credentials.",
             ));
@@ -135,7 +148,7 @@ impl Identity {
         let mut id = new_id();
         if is_ec2(&kind) {
             let (access, mut content) = ec2(&blob)?;
-            id = Sha256::digest(access.as_bytes()).iter().map(|b| format!("{b:02x}")).collect();
+            id = id_of(&access);
             let trust = session.trust.as_ref().map(|trust| ("trust_id", &trust.id));
             let credential = session.credential.as_ref().map(|one| ("app_cred_id", &one.id));
             for (key, value) in trust.into_iter().chain(credential) {
@@ -171,10 +184,12 @@ impl Identity {
     ) -> Result<WithBlob, Error> {
         let id = current.id.clone();
         let (current, old) = self.open_secret(current).await?;
-        if let Some(blob) = request.blob.as_ref().filter(|_| is_ec2(&current.kind)) {
+        let bound: Fields = serde_json::from_str(&old).unwrap_or_default();
+        // A credential that was an EC2 credential is still bound: it can become one again.
+        let is_bound = is_ec2(&current.kind) || current.id.len() == EC2_ID;
+        if let Some(blob) = request.blob.as_ref().filter(|_| is_bound) {
             let (_, new) = ec2(blob)?;
-            let old: Fields = serde_json::from_str(&old).unwrap_or_default();
-            if let Some(key) = FIXED.into_iter().find(|key| old.get(*key) != new.get(*key)) {
+            if let Some(key) = FIXED.into_iter().find(|key| bound.get(*key) != new.get(*key)) {
                 return Err(Error::Invalid(format!("{key} can not be updated for credential")));
             }
         }
@@ -224,14 +239,29 @@ impl Identity {
 /// token's, or of none, as `_check_credential_project_scope` does: a stolen one must not reach the user's other
 /// secrets.
 pub(crate) fn check_project(session: &Session, project: Option<&str>) -> Result<(), Error> {
+    match is_out_of_reach(session, project) {
+        true => Err(Error::Forbidden(
+            "Credential project does not match the project scope of the delegated token",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// True if [`check_project`] refuses a credential of this project.
+pub(super) fn is_out_of_reach(session: &Session, project: Option<&str>) -> bool {
     let is_delegated = session.trust.is_some() || session.credential.is_some();
     let own = session.project().map(|project| project.id.as_str());
-    if is_delegated && own != project {
-        return Err(Error::Forbidden(
-            "Credential project does not match the project scope of the delegated token",
-        ));
-    }
-    Ok(())
+    is_delegated && own != project
+}
+
+/// True for a token of a restricted application credential.
+pub(super) fn is_restricted(session: &Session) -> bool {
+    session.credential.as_ref().is_some_and(|one| !one.unrestricted)
+}
+
+/// The id of the EC2 credential with an access key.
+pub(crate) fn id_of(access: &str) -> String {
+    Sha256::digest(access.as_bytes()).iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn missing(id: &str) -> impl FnOnce() -> Error {
@@ -239,7 +269,7 @@ fn missing(id: &str) -> impl FnOnce() -> Error {
 }
 
 fn is_ec2(kind: &str) -> bool {
-    kind.eq_ignore_ascii_case("ec2")
+    kind.eq_ignore_ascii_case(KIND)
 }
 
 /// The access key in the content of an EC2 credential, and the content, as in `_validate_blob_json`.

@@ -12,7 +12,7 @@ use crate::db::revocations;
 use crate::db::roles::{self, Role};
 use crate::db::trusts::{self, Trust};
 use crate::db::users::{self, User};
-use crate::token::{Scope, Token};
+use crate::token::{Method, Scope, Token};
 use crate::{DOMAIN_ID, Error};
 
 /// Maximum number of trusts in a delegation chain.
@@ -202,6 +202,7 @@ impl Session {
             user_domain_id: DOMAIN_ID.to_owned(),
             project_domain_id: self.project().map_or("", |_| DOMAIN_ID).to_owned(),
             roles: self.roles.iter().map(|role| role.name.clone()).collect(),
+            by_signature: self.token.methods.contains(&Method::Ec2),
             ..Context::default()
         }
     }

@@ -36,7 +36,8 @@ struct TrustRequest {
     roles: Vec<Value>,
 }
 
-fn is_usable(trust: &Trust, now: Timestamp) -> bool {
+/// True unless the trust has ended or is used up.
+pub(super) fn is_usable(trust: &Trust, now: Timestamp) -> bool {
     trust.expires_at.is_none_or(|at| at > now) && trust.remaining_uses != Some(0)
 }
 

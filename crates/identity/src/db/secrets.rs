@@ -1,5 +1,5 @@
-//! Credentials of users for other services (`/v3/credentials`): EC2 keys, TOTP seeds, certificates. Logins to this
-//! service do not use them. Their content is encrypted.
+//! Credentials of users for other services (`/v3/credentials`): EC2 keys, TOTP seeds, certificates. Of these, only the EC2
+//! keys serve logins. Their content is encrypted.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};

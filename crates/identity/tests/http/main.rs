@@ -10,6 +10,7 @@
 mod cloud;
 mod controllers;
 mod credentials;
+mod ec2;
 mod groups;
 mod implied;
 mod keys;
@@ -19,6 +20,7 @@ mod management;
 mod policy;
 mod registered;
 mod secrets;
+mod signatures;
 mod starvation;
 mod statements;
 mod tokens;

@@ -357,6 +357,11 @@ const TRUSTS: &str = "/v3/OS-TRUST/trusts";
 /// True if the operation is about trusts or application credentials, which some delegated tokens must not even read,
 /// or uses a credential, which belongs to a project.
 fn hands_on(operation: &Operation) -> bool {
-    let kinds = [TRUSTS, "/v3/users/{user}/application_credentials", "/v3/credentials"];
+    let kinds = [
+        TRUSTS,
+        "/v3/users/{user}/application_credentials",
+        "/v3/users/{user}/credentials/OS-EC2",
+        "/v3/credentials",
+    ];
     kinds.iter().any(|kind| operation.path.starts_with(kind))
 }

@@ -277,6 +277,14 @@ impl Objects {
             self.ids
                 .insert(kind, made[one]["id"].as_str().expect("the object has an id").to_owned());
         }
+        // An EC2 credential is known by its access key.
+        let (access, path) = (fresh(), "/v3/credentials");
+        let blob = json!({"access": access, "secret": "s"}).to_string();
+        let pair = json!({"credential": {
+            "user_id": ann, "type": "ec2", "blob": blob, "project_id": red}});
+        let made = send(&signed, &Method::POST, path, &headers, &pair).await;
+        assert_eq!(made.status, 201, "{path}: {}", made.text);
+        self.ids.insert("OS-EC2", access);
     }
 
     /// A credential of ann's for another service.
@@ -396,6 +404,9 @@ impl Objects {
                 "project_id": self.red, "impersonation": true, "roles": [{"id": id("roles")}]}}),
             ("identity", "POST", ["credentials"]) => self.credential(),
             ("identity", "PATCH", ["credentials", _]) => json!({"credential": {"type": "y"}}),
+            ("identity", "POST", ["users", _, "credentials", "OS-EC2"]) => {
+                json!({"tenant_id": self.red})
+            }
             ("identity", "POST", ["users", _, "application_credentials"]) => {
                 json!({"application_credential": {"name": name, "roles": [{"id": id("roles")}]}})
             }
