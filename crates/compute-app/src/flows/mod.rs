@@ -34,7 +34,7 @@ use jiff::Timestamp;
 use journal::OpenOperation;
 use kilonova_compute_db::{documents, moves, resting, servers};
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Desired, Observation, Outcome};
+use kilonova_node_api::{Desired, Document, Observation, Outcome};
 use kilonova_store::Tx;
 use operation::{Delete, Operation};
 
@@ -135,7 +135,7 @@ fn apply(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &HostName,
-    document: documents::Document,
+    document: Document,
     observation: &Observation,
     now: Timestamp,
 ) -> Result<(), Error> {

@@ -19,7 +19,8 @@ fn choose(cloud: &Cloud, host: &str, machine_type: &str) {
 fn write(cloud: &Cloud, host: &str, id: &str, machine_type: &str) {
     let file = cloud.nodes().join(host).join("domains").join(format!("{id}.xml"));
     let xml = std::fs::read_to_string(&file).expect("the guest is on the host");
-    let kept = xml.lines().filter(|line| !line.contains("<os>") && *line != "</domain>");
+    let kept =
+        xml.lines().filter(|line| !line.contains("<os><type machine") && *line != "</domain>");
     let kept: String = kept.map(|line| format!("{line}\n")).collect();
     let os = format!("  <os><type machine='{machine_type}'/></os>\n</domain>\n");
     std::fs::write(&file, kept + &os).expect("the file is written");
@@ -167,7 +168,10 @@ async fn a_guest_that_is_created_anew_keeps_its_type() {
             std::fs::remove_file(file).expect("the file is removed");
         }
         running.start_node(&cloud, "a").await;
-        running.wait_for_status(&id, "ERROR").await;
+        wait_until("the lost guest is reported", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
         admin(&running, "2.56", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(has(&cloud, "a", &id), OF_A);
