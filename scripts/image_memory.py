@@ -5,7 +5,7 @@
 
 Uploads an image, downloads it and compares its bytes, with the file store or with a bucket of the S3 server. Prints the
 time, the controller's CPU time and its greatest resident memory, and exits with 1 if that exceeds the memory before the
-transfer by more than the bound of docs/operating.md. The default size is 1024 MiB.
+transfer by more than the bound of docs/images.md. The default size is 1024 MiB.
 """
 
 import hashlib

@@ -483,7 +483,7 @@ async fn novas_own_paths_show_the_images_of_glance() {
     }
 }
 
-/// The table of docs/operating.md: the images of a server in Glance after each operation.
+/// The table of docs/cloud-services.md: the images of a server in Glance after each operation.
 #[tokio::test]
 async fn each_operation_leaves_in_glance_what_the_table_says() {
     for (cloud, running, glance) in clouds().await {
