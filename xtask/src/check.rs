@@ -17,6 +17,8 @@ pub enum Check {
     Headers,
     /// Sentences and words that the project does not use.
     Prose,
+    /// Links between documents lead to files and headings.
+    Links,
     /// Each Microversion bound is a named constant.
     Microversions,
     /// `cargo fmt --check`, and the syntax of the scripts.
@@ -72,6 +74,7 @@ fn one(check: Check, sources: &Sources) -> Result<Vec<(&'static str, Outcome)>, 
         ],
         Check::Headers => vec![("files open with //!", rules::headers::check(sources).into())],
         Check::Prose => vec![("prose", rules::prose::check(sources)?.into())],
+        Check::Links => vec![("links", rules::links::check(sources)?.into())],
         Check::Microversions => {
             vec![("microversions", rules::microversions::check(sources)?.into())]
         }

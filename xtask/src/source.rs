@@ -1,5 +1,6 @@
 //! The files of the repository that the rules read. This module must never know a rule.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +66,8 @@ impl File {
 pub struct Sources {
     /// In the order of `git ls-files`.
     pub files: Vec<File>,
+    /// The paths of all files, also of those that are not text, and of their folders.
+    paths: BTreeSet<String>,
 }
 
 impl Sources {
@@ -83,18 +86,32 @@ impl Sources {
                 found
             }
         };
-        let mut files = Vec::new();
+        let (mut files, mut known) = (Vec::new(), BTreeSet::new());
         for path in paths {
             let on_disk = root.join(&path);
             if !on_disk.is_file() {
                 continue;
             }
+            let folders = path.match_indices('/').map(|(end, _)| path[..end].to_owned());
+            known.extend(folders.chain([path.clone()]));
             let bytes = std::fs::read(&on_disk).map_err(|error| Error::Read(on_disk, error))?;
             if let Ok(text) = String::from_utf8(bytes) {
                 files.push(File { path, text });
             }
         }
-        Ok(Self { files })
+        Ok(Self { files, paths: known })
+    }
+
+    /// True if there is a file or a folder with this path.
+    pub fn exists(&self, path: &str) -> bool {
+        self.paths.contains(path)
+    }
+
+    /// Sources of a test.
+    #[cfg(test)]
+    pub fn of(files: Vec<File>) -> Self {
+        let paths = files.iter().map(|file| file.path.clone()).collect();
+        Self { files, paths }
     }
 
     /// The Rust files of the workspace.

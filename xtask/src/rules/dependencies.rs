@@ -310,7 +310,7 @@ mod tests {
 
     fn manifest(name: &str, dependencies: &str) -> Sources {
         let path = format!("crates/{name}/Cargo.toml");
-        Sources { files: vec![File { path, text: format!("[dependencies]\n{dependencies}") }] }
+        Sources::of(vec![File { path, text: format!("[dependencies]\n{dependencies}") }])
     }
 
     fn findings(name: &str, dependencies: &str) -> Vec<String> {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn one(path: &str, text: &str) -> Sources {
-        Sources { files: vec![File { path: path.to_owned(), text: text.to_owned() }] }
+        Sources::of(vec![File { path: path.to_owned(), text: text.to_owned() }])
     }
 
     #[test]

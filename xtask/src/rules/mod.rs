@@ -4,5 +4,6 @@
 pub mod dependencies;
 pub mod headers;
 pub mod layers;
+pub mod links;
 pub mod microversions;
 pub mod prose;

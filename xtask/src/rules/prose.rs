@@ -176,7 +176,7 @@ mod tests {
 
     fn findings(path: &str, text: &str) -> usize {
         let files = vec![File { path: path.to_owned(), text: text.to_owned() }];
-        check(&Sources { files }).expect("the patterns compile").len()
+        check(&Sources::of(files)).expect("the patterns compile").len()
     }
 
     #[test]
