@@ -211,6 +211,9 @@ impl Connections {
     /// Repeats the removals that have failed, until one fails again.
     async fn unplug_left(&self) {
         let mut left = self.left.lock().await;
+        if left.is_empty() {
+            return;
+        }
         while let Some(entry) = left.first_entry() {
             if let Err(why) = self.network.unplug(*entry.key(), entry.get()).await {
                 tracing::debug!(host = %self.host, %why, "Open vSwitch does not remove ports yet");

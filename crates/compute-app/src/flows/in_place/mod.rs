@@ -190,7 +190,10 @@ fn begin(
     let hosts = std::slice::from_ref(&host);
     let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
     command.apply(&mut domain, open.row.id, server.vm_state);
-    if let ServerCommand::Rebuild(_) = command {
+    // Until Cinder has replaced the data of a root volume, the guest keeps its type.
+    if let ServerCommand::Rebuild(rebuild) = command
+        && !rebuild.reimages
+    {
         servers::clear_machine_type(tx, server.id)?;
     }
     if let ServerCommand::Rescue(image) = command {

@@ -65,6 +65,7 @@ pub(crate) fn reimaged(
         domain.power = after_rebuild(operation.before.vm_state);
         domain.config.boot.rebuilt = Some(ctx.open.row.id);
         domain.config.volumes = volumes::placeholders(tx, compute, server)?;
+        servers::clear_machine_type(tx, server)?;
         let next = InPlace { step: InPlaceStep::Settle, ..operation.clone() };
         ctx.advance(tx, &Operation::InPlace(next))?;
         ctx.put(tx, &Desired::Present(domain))

@@ -108,6 +108,37 @@ async fn a_rebuild_replaces_the_data_of_the_root_volume() {
 }
 
 /// Upstream: `_check_volume_status` in `nova/compute/api.py`.
+/// The guest keeps its machine type while Cinder replaces the data, and its host chooses the type anew afterwards.
+#[tokio::test]
+async fn a_replaced_root_volume_gets_a_new_machine_type() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let chosen = cloud.nodes().join("a").join("machine_type");
+        std::fs::create_dir_all(cloud.nodes().join("a")).expect("the directory is created");
+        std::fs::write(&chosen, "pc-q35-6.2").expect("the file is written");
+        let recorded =
+            async || cloud.column("SELECT COALESCE(machine_type, '') FROM servers").await;
+        let (id, _) = server(&cloud, &running, &cinder).await;
+        assert_eq!(recorded().await, ["pc-q35-6.2"]);
+        std::fs::write(&chosen, "pc-q35-9.0").expect("the file is written");
+        cinder.fail("POST volumes os-reimage", Failure::Status(500), usize::MAX);
+        cinder.take_calls();
+        rebuild(&running, &id, "2.93", &cloud.image.to_string()).await.expect(202);
+        wait_until("the host has released the volume", async || {
+            cinder.take_calls().iter().any(|call| call.starts_with("POST volumes os-reimage"))
+        })
+        .await;
+        assert_eq!(recorded().await, ["pc-q35-6.2"], "the volume has the old data");
+        running.nodes.kill("a").await;
+        cinder.heal();
+        wait_until("the type is forgotten", async || recorded().await == [""]).await;
+        running.start_node(&cloud, "a").await;
+        rebuilt(&running, &id, "ACTIVE").await;
+        assert_eq!(recorded().await, ["pc-q35-9.0"]);
+        settled(&cloud).await;
+        finish(&cloud, &running, &cinder, "rebuilt").await;
+    }
+}
+
 #[tokio::test]
 async fn a_rebuild_requires_volumes_in_use() {
     for (cloud, mut running, cinder) in clouds(&["a"]).await {
