@@ -55,48 +55,21 @@ impl Mdevs {
     /// Reads the devices of a host. A card that the host has lost took its devices with it, as with the kernel, so they
     /// do not exist when the card returns.
     pub(super) fn open(folder: PathBuf, tree: &Tree, failures: Option<u32>) -> io::Result<Self> {
-        let (mut made, mut typed) = (BTreeMap::new(), BTreeMap::new());
-        let mut instances: BTreeMap<u16, Instances> = BTreeMap::new();
+        let mut mdevs = Self { folder: Some(folder.clone()), failures, ..Self::empty() };
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let is_typed = name.contains(':');
-            let uuid = Uuid::try_parse(name).ok();
-            if !is_typed && !name.starts_with(MIG) && uuid.is_none() {
-                continue;
-            }
+            let Some(file) = DeviceFile::of(name) else { continue };
             let text = std::fs::read_to_string(&path)?;
             let text = text.trim_end();
-            let (card, known) = if is_typed {
-                let known = kind(tree, name, text);
-                (
-                    Some(name.to_owned()),
-                    known.map(|(slot, kind)| {
-                        typed.insert(slot, kind);
-                    }),
-                )
-            } else if let Some(uuid) = uuid {
-                let parent = text.split_once(' ');
-                let known = parent.and_then(|(parent, id)| kind(tree, parent, id));
-                let parent = parent.map(|(parent, _)| parent.to_owned());
-                (
-                    parent,
-                    known.map(|kind| {
-                        made.insert(uuid, kind);
-                    }),
-                )
-            } else {
-                let add = |(slot, profile, place)| {
-                    instances.entry(slot).or_default().add(profile, place);
-                };
-                (card_of_instance(text), instance(tree, text).map(add))
-            };
-            match (known, card) {
-                (Some(()), _) => {}
-                (None, Some(card)) if tree.by_address(&card).is_none() => {
+            if mdevs.add(tree, &file, text) {
+                continue;
+            }
+            match file.card(text).filter(|card| tree.by_address(card).is_none()) {
+                Some(card) => {
                     tracing::warn!(device = name, %card, "removing a device whose card the host no longer has");
                     std::fs::remove_file(&path)?;
                 }
-                (None, _) => {
+                None => {
                     tracing::warn!(
                         device = name,
                         content = text,
@@ -105,7 +78,26 @@ impl Mdevs {
                 }
             }
         }
-        Ok(Self { folder: Some(folder), made, typed, instances, failures })
+        Ok(mdevs)
+    }
+
+    /// Adds the device of a file; false if the device tree has no such device.
+    fn add(&mut self, tree: &Tree, file: &DeviceFile, text: &str) -> bool {
+        match file {
+            DeviceFile::Function(address) => {
+                let known = kind(tree, address, text);
+                self.typed.extend(known);
+                known.is_some()
+            }
+            DeviceFile::Mdev(uuid) => {
+                let known = text.split_once(' ').and_then(|(parent, id)| kind(tree, parent, id));
+                self.made.extend(known.map(|kind| (*uuid, kind)));
+                known.is_some()
+            }
+            DeviceFile::Instance => instance(tree, text).is_some_and(|(slot, profile, place)| {
+                self.instances.entry(slot).or_default().add(profile, place)
+            }),
+        }
     }
 
     pub(super) fn get(&self, uuid: Uuid) -> Option<Kind> {
@@ -354,17 +346,44 @@ fn place<'a>(tree: &'a Tree, of: &GpuInstance) -> Result<(u16, &'a Geometry, usi
     Ok((slot, geometry, profile))
 }
 
-/// The card that the file of a GPU instance names.
-fn card_of_instance(text: &str) -> Option<String> {
-    match text.parse() {
-        Ok(KernelObject::Instance(instance)) => Some(instance.card),
-        Ok(KernelObject::Mdev(_) | KernelObject::Vgpu(_)) | Err(_) => None,
+/// A file that stores one device, by its name.
+enum DeviceFile {
+    /// The type of a virtual function: `<address>`, with the type.
+    Function(String),
+    /// A mediated device: `<uuid>`, with its parent and its type.
+    Mdev(Uuid),
+    /// A GPU instance: `mig-<card>-<start>`, with the instance.
+    Instance,
+}
+
+impl DeviceFile {
+    /// `None` for a file that stores no device.
+    fn of(name: &str) -> Option<Self> {
+        if name.starts_with(MIG) {
+            return Some(Self::Instance);
+        }
+        match Uuid::try_parse(name) {
+            Ok(uuid) => Some(Self::Mdev(uuid)),
+            Err(_) => name.contains(':').then(|| Self::Function(name.to_owned())),
+        }
+    }
+
+    /// The address of the device's card, or of its function, as the file names it.
+    fn card(&self, text: &str) -> Option<String> {
+        match self {
+            Self::Function(address) => Some(address.clone()),
+            Self::Mdev(_) => text.split_once(' ').map(|(parent, _)| parent.to_owned()),
+            Self::Instance => match text.parse() {
+                Ok(KernelObject::Instance(instance)) => Some(instance.card),
+                Ok(KernelObject::Mdev(_) | KernelObject::Vgpu(_)) | Err(_) => None,
+            },
+        }
     }
 }
 
 /// Reads the file of a GPU instance.
 fn instance(tree: &Tree, text: &str) -> Option<(u16, usize, Placement)> {
-    let Ok(KernelObject::Instance(instance)) = text.trim_end().parse() else { return None };
+    let Ok(KernelObject::Instance(instance)) = text.parse() else { return None };
     let (card, _, profile) = place(tree, &instance).ok()?;
     let MigPlacement { start, size } = instance.place;
     Some((card, profile, Placement { start, size }))

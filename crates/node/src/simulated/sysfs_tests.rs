@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kilonova_devices::{Mdev, Sysfs, create, find, mdevs, parents, remove};
+use kilonova_devices::{Mdev, MigDriver, Sysfs, create, find, mdevs, parents, remove};
+use kilonova_node_api::{GpuInstance, MigPlacement};
 use uuid::Uuid;
 
 use super::SimulatedSysfs;
@@ -25,6 +26,12 @@ vendor = "10de"
 product = "2235"
 exclusive_types = true
 types = [{ id = "nvidia-558", available_instances = 2 }]
+[card.a100]
+vendor = "10de"
+product = "20b0"
+vfio_types = true
+mig = "a100-40gb"
+types = [{ id = "nvidia-36", available_instances = 2, mig_profile = "3g.20gb" }]
 [card.mtty]
 types = [{ id = "mtty-1", available_instances = 24 }, { id = "mtty-2", available_instances = 12 }]
 [[host]]
@@ -188,6 +195,48 @@ fn a_card_that_was_lost_returns_without_its_devices() {
     let all = mdevs(&whole).expect("the directory is readable");
     assert_eq!(all.iter().map(|mdev| mdev.uuid).collect::<Vec<_>>(), [kept]);
     assert_eq!(available(&whole, "0000:85:00.0", "nvidia-35"), 16);
+}
+
+#[test]
+fn gpu_instances_are_kept_unless_their_card_was_lost() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let both = FILE.replace(
+        "card = [\n",
+        "card = [\n    { card = \"a100\", addresses = [\"0000:41:00.0\", \"0000:c1:00.0\"], vfs = 2 },\n",
+    );
+    let open = |text: &str| {
+        let topology = Topology::parse(text, Path::new("t.toml")).expect("the topology is valid");
+        let tree = Arc::clone(&topology.hosts[0].template.tree);
+        let folder = folder.path().join("mdevs");
+        let opened = SimulatedSysfs::open(tree, folder, Duration::ZERO, Some(0));
+        opened.expect("the directory is readable")
+    };
+    let of = |sysfs: &SimulatedSysfs| {
+        let cards = sysfs.cards().expect("the cards are readable");
+        let all: Vec<_> = cards.into_iter().flat_map(|card| card.instances).collect();
+        all.into_iter().map(|one| one.card).collect::<Vec<_>>()
+    };
+    let type_of = |sysfs: &SimulatedSysfs, function: &str| {
+        let path = format!("bus/pci/devices/{function}/nvidia/current_vgpu_type");
+        sysfs.read(&path).expect("the file is readable")
+    };
+    let whole = open(&both);
+    for card in ["0000:41:00.0", "0000:c1:00.0"] {
+        let place = MigPlacement { start: 0, size: 4 };
+        let instance = GpuInstance { card: card.into(), profile: "3g.20gb".into(), place };
+        MigDriver::create(&whole, &instance).expect("the card is empty");
+        let function = card.replace(".0", ".4");
+        let path = format!("bus/pci/devices/{function}/nvidia/current_vgpu_type");
+        whole.write(&path, "36").expect("the function gets the type");
+    }
+    let again = open(&both);
+    assert_eq!(of(&again), ["0000:41:00.0", "0000:c1:00.0"]);
+    assert_eq!(type_of(&again, "0000:c1:00.4"), "36");
+    open(&both.replace(r#", "0000:c1:00.0""#, ""));
+    let again = open(&both);
+    assert_eq!(of(&again), ["0000:41:00.0"]);
+    assert_eq!(type_of(&again, "0000:41:00.4"), "36");
+    assert_eq!(type_of(&again, "0000:c1:00.4"), "0");
 }
 
 #[test]
