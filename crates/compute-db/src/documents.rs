@@ -13,6 +13,7 @@ use kilonova_ids::{HostName, ImageId, ProviderId, ServerId};
 use kilonova_node_api::{Desired, Document};
 use kilonova_store::{Asked, Migration, Row, Tx, Value, listed, params};
 use kilonova_wire::time;
+use serde_json::Value as Json;
 
 use super::servers::shape;
 use crate::Error;
@@ -129,6 +130,8 @@ kilonova_store::statements! {
     /// The epoch of a host, with its documents whose text matches a pattern.
     CONTAINING = "SELECT h.epoch, d.server_id, d.generation, d.body FROM hosts h
         LEFT JOIN documents d ON d.host = h.host AND d.body LIKE ?2 WHERE h.host = ?1";
+    /// Replaces the text of a document, unless it has changed. Its host gets no new generation.
+    REWRITE = "UPDATE documents SET body = ?4 WHERE host = ?1 AND server_id = ?2 AND generation = ?3";
     /// Deletes the document of a server.
     FORGET = "DELETE FROM documents WHERE host = ?1 AND server_id = ?2";
 }
@@ -194,6 +197,23 @@ pub fn put_as(
 ) -> Result<(), Error> {
     let asked = ask_next(tx, host)?;
     put_next_as(tx, wake, host, asked, server, desired, delivery)
+}
+
+/// Removes the injected files from a server's documents. Their hosts get no new generation.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn remove_files(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    let bad = |error: serde_json::Error| shape(format!("document of server {server}: {error}"));
+    for row in tx.rows(OF_SERVER, params![server])? {
+        let mut body: Json = serde_json::from_str(row.text("body")?).map_err(bad)?;
+        let guest = body.get_mut("guest").and_then(Json::as_object_mut);
+        if guest.and_then(|guest| guest.remove("files")).is_some() {
+            let (host, generation) = (row.host("host")?, row.int("generation")?);
+            tx.defer(REWRITE, params![host, server, generation, body.to_string()])?;
+        }
+    }
+    Ok(())
 }
 
 /// Asks for the next generation of a host, for [`put_next`].

@@ -9,6 +9,7 @@ pub mod confirm;
 pub mod consoles;
 pub mod demand;
 pub mod drains;
+pub mod files;
 mod fleet;
 pub mod glance;
 pub mod networks;
@@ -72,6 +73,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
     every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);
     every(compute, lease, Duration::from_secs(10), "slow", slow::run);
+    every(compute, lease, Duration::from_secs(10), "files", files::run);
     let waiting = |compute| boot::end_overdue(compute, boot::GRACE);
     every(compute, lease, Duration::from_secs(5), "waiting", waiting);
     every(compute, lease, Duration::from_secs(60), "samples", samples::run);

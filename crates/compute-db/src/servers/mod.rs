@@ -1,6 +1,7 @@
 //! Rows of `servers`.
 
 pub mod deleted;
+pub mod files;
 mod hints;
 pub mod listing;
 pub mod marks;
@@ -56,7 +57,8 @@ pub fn ask_insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result
         model::to_text(&server.metadata)?,
         model::to_text(&server.tags)?,
         server.fault.as_ref().map(model::to_text).transpose()?,
-        now
+        now,
+        !server.spec.files.is_empty()
     ];
     Ok(tx.ask(sql::INSERT, params)?)
 }
@@ -247,7 +249,7 @@ fn networked(row: &Row) -> Result<bool, Error> {
 /// # Errors
 /// Store errors only.
 pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: Timestamp) -> Result<(), Error> {
-    tx.defer(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
+    tx.defer(sql::SET_SPEC, params![id, model::to_text(spec)?, now, !spec.files.is_empty()])?;
     Ok(())
 }
 
@@ -365,7 +367,8 @@ pub fn set_text(
     spec: &Spec,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.defer(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
+    let (text, has_files) = (model::to_text(spec)?, !spec.files.is_empty());
+    tx.defer(sql::SET_TEXT, params![id, name, description, text, now, has_files])?;
     Ok(())
 }
 
@@ -417,8 +420,8 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
     tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
 }
 
-/// Deletes the row. The caller must have released the server's resources. Copies the row to the deleted servers,
-/// removes the server from its group and ends its tokens for consoles. Returns true if the server has ports, which must
+/// Deletes the row. The caller must have released the server's resources. Copies the row without injected files to the
+/// deleted servers, removes the server from its group and ends its tokens for consoles. Returns true if the server has ports, which must
 /// be deleted too.
 ///
 /// # Errors
@@ -428,8 +431,9 @@ pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
     deleted::keep(tx, id, kilonova_wire::time::now())?;
     super::server_groups::leave(tx, id)?;
     consoles::end(tx, id)?;
-    let row = tx.row(sql::DELETE, params![id])?;
-    row.map_or(Ok(false), |row| networked(&row))
+    let Some(row) = tx.row(sql::DELETE, params![id])? else { return Ok(false) };
+    files::remove_deleted(tx, id, row.text("spec")?)?;
+    networked(&row)
 }
 
 pub fn shape(text: impl Into<String>) -> Error {

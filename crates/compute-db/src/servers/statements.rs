@@ -13,8 +13,9 @@ pub(super) use columns;
 kilonova_store::statements! {
     /// Inserts a server; returns its number.
     INSERT = "INSERT INTO servers (id, project_id, user_id, name, description, host, vm_state,
-        task_state, power_state, vcpus, memory_mb, spec, metadata, tags, fault, created_at, updated_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16)
+        task_state, power_state, vcpus, memory_mb, spec, metadata, tags, fault, created_at, updated_at,
+        has_files)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?16, ?17)
         RETURNING seq";
     /// One server.
     FIND = concat!("SELECT ", columns!(), " FROM servers WHERE id = ?1");
@@ -45,7 +46,7 @@ kilonova_store::statements! {
     /// Sets the host.
     SET_HOST = "UPDATE servers SET host = ?2, updated_at = ?3 WHERE id = ?1 RETURNING spec";
     /// Replaces the spec.
-    SET_SPEC = "UPDATE servers SET spec = ?2, updated_at = ?3 WHERE id = ?1";
+    SET_SPEC = "UPDATE servers SET spec = ?2, updated_at = ?3, has_files = ?4 WHERE id = ?1";
     /// The servers on a host.
     IDS_ON = "SELECT id FROM servers WHERE host = ?1 ORDER BY seq";
     /// The states of the servers on a host.
@@ -59,7 +60,8 @@ kilonova_store::statements! {
     SET_ERROR = "UPDATE servers SET vm_state = 'error', task_state = NULL, fault = ?2, updated_at = ?3
         WHERE id = ?1";
     /// Sets name, description and host name.
-    SET_TEXT = "UPDATE servers SET name = ?2, description = ?3, spec = ?4, updated_at = ?5 WHERE id = ?1";
+    SET_TEXT = "UPDATE servers SET name = ?2, description = ?3, spec = ?4, updated_at = ?5,
+        has_files = ?6 WHERE id = ?1";
     /// Replaces the metadata.
     SET_METADATA = "UPDATE servers SET metadata = ?2, updated_at = ?3 WHERE id = ?1";
     /// Replaces the tags.

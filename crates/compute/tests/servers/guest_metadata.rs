@@ -1,6 +1,7 @@
 //! The definition of a guest in its document: the virtual machine that its image requires, and the
 //! metadata for the guest.
 
+use kilonova_compute_app::reconcile::files;
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{
     Bus, Desired, Firmware, GuestMetadata, InjectedFile, Key, Medium, SecureBoot, Topology,
@@ -413,7 +414,22 @@ async fn guest_on(cloud: &Cloud, running: &RunningCloud, host: &str, id: &str) -
     guest
 }
 
-/// Files reach the hosts as in upstream: only the request that creates or rebuilds a server has them.
+/// The number of texts in the database that contain a text, of servers, documents and deleted servers.
+async fn texts_with(cloud: &Cloud, text: &str) -> [usize; 3] {
+    let all = [
+        cloud.column("SELECT spec FROM servers").await,
+        cloud.column("SELECT body FROM documents").await,
+        cloud.column("SELECT spec FROM deleted_servers").await,
+    ];
+    all.map(|texts| texts.iter().filter(|one| one.contains(text)).count())
+}
+
+async fn sweep(running: &RunningCloud) {
+    files::run(running.compute.clone()).await.expect("the sweep runs");
+}
+
+/// Files reach the hosts as in upstream: only the request that creates or rebuilds a server has them. They stay in the
+/// database until its operation has ended.
 #[tokio::test]
 async fn the_files_of_a_request_are_for_its_config_drive() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
@@ -428,12 +444,19 @@ async fn the_files_of_a_request_are_for_its_config_drive() {
         let motd = [file("/etc/motd", "SGVsbG8K")];
         assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, motd);
 
-        // A change of the server leaves the files in the host's document.
+        // A change of the server leaves the files in the host's document, until the sweep removes them.
         let rename = json!({"server": {"name": "two", "hostname": "two"}});
         running.admin("2.90", &format!("PUT /servers/{id}"), rename).await.expect(200);
         admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, motd);
+        let before = generation(&cloud).await;
+        sweep(&running).await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [0, 0, 0]);
+        assert_eq!(generation(&cloud).await, before, "the host gets no new document");
+        assert_eq!(guest_on(&cloud, &running, "a", &id).await.files, []);
+        admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
 
         // A rebuild replaces the files, and without files removes them.
         let issue = json!([{"path": "/etc/issue", "contents": ""}]);
@@ -461,6 +484,65 @@ async fn the_files_of_a_request_are_for_its_config_drive() {
         running.wait_for_status(&id, "ACTIVE").await;
         let evacuated = guest_on(&cloud, &running, "b", &id).await;
         assert_eq!((evacuated.files, evacuated.hostname.as_str()), (Vec::new(), "two"));
+        assert_eq!(texts_with(&cloud, "/etc/issue").await[0], 1);
+        sweep(&running).await;
+        assert_eq!(texts_with(&cloud, "/etc/issue").await, [0, 0, 0]);
+        cloud.audit("at the end").await;
+    }
+}
+
+/// The generation of host `a`.
+async fn generation(cloud: &Cloud) -> Vec<String> {
+    cloud.column("SELECT CAST(generation AS TEXT) FROM hosts WHERE host = 'a'").await
+}
+
+/// A server with a file, which waits for its host.
+async fn boot_with_file(cloud: &Cloud, running: &RunningCloud) -> String {
+    let mut request = running.boot_request(cloud, "two", "plain");
+    request["server"]["personality"] = json!([{"path": "/etc/motd", "contents": "SGVsbG8K"}]);
+    let made = running.admin("2.56", "POST /servers", request).await.expect(202);
+    let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+    let task = "OS-EXT-STS:task_state";
+    wait_until("the boot waits for its host", async || {
+        running.server(&id).await[task] == "spawning"
+    })
+    .await;
+    id
+}
+
+/// Files of a boot that finds no host, of one whose state an operator resets and of one that is deleted leave the
+/// database as well. A boot in progress keeps them.
+#[tokio::test]
+async fn files_that_no_host_gets_leave_the_database() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let motd = json!([{"path": "/etc/motd", "contents": "SGVsbG8K"}]);
+        let mut request = running.boot_request(&cloud, "one", "vgpu");
+        request["server"]["personality"] = motd;
+        let made = running.admin("2.56", "POST /servers", request).await.expect(202);
+        let refused = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+        running.wait_for_status(&refused, "ERROR").await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [1, 0, 0]);
+        sweep(&running).await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [0, 0, 0]);
+
+        running.nodes.kill_all().await;
+        let reset = boot_with_file(&cloud, &running).await;
+        sweep(&running).await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [1, 1, 0], "the host has not got them");
+        admin(&running, "2.90", &reset, json!({"os-resetState": {"state": "error"}}))
+            .await
+            .expect(202);
+        sweep(&running).await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [0, 0, 0]);
+
+        let deleted = boot_with_file(&cloud, &running).await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [1, 1, 0]);
+        let path = format!("DELETE /servers/{deleted}");
+        running.call(ADMIN, "2.90", &path, None).await.expect(204);
+        running.start_node(&cloud, "a").await;
+        running.wait_until_gone(&deleted).await;
+        let kept = cloud.column("SELECT id FROM deleted_servers").await;
+        assert_eq!((texts_with(&cloud, "/etc/motd").await, kept), ([0, 0, 0], vec![deleted]));
         cloud.audit("at the end").await;
     }
 }
