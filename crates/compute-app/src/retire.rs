@@ -1,6 +1,6 @@
 //! Removes a compute host: its service, hypervisor, providers, devices, and pending removals of guests. If its machine
 //! returns, under any name, it registers as a new host, whose devices count as failed until it has removed the guests that
-//! it had ([`return_left_guests`]).
+//! it had ([`return_left_guests`]). It then cleans the functions that were not clean ([`return_left_devices`]).
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::Wake as _;
@@ -67,6 +67,8 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
     }
     devices::acknowledge(tx, &compute.world, name, devices::EVERYTHING)?;
+    let machine = machines::of_host(tx, name)?;
+    devices::leave_parked(tx, name, machine.as_deref().unwrap_or_default())?;
     devices::report(tx, name, &[])?;
     if compute.options.nova_elsewhere {
         placement::ledger::report_below(tx, &compute.world, host.root_provider, &[])?;
@@ -84,7 +86,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     compute.networks.unplace_routers_of(tx, name, now)?;
     drains::forget(tx, name)?;
     hosts::delete(tx, name)?;
-    if let Some(machine) = machines::of_host(tx, name)? {
+    if let Some(machine) = machine {
         // The machine may already be up under another name; its registration finds the guests.
         for other in machines::others(tx, &machine, name)? {
             request_registration(tx, compute, &other)?;
@@ -167,6 +169,23 @@ pub fn return_left_guests(
         if documents::get(tx, host, guest.server)?.is_none() {
             documents::put(tx, compute, host, guest.server, &Desired::Absent)?;
         }
+    }
+    Ok(())
+}
+
+/// Makes a host that has registered clean the functions that were not clean when a service of its machine was deleted.
+///
+/// # Errors
+/// Store errors only.
+pub fn return_left_devices(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    machine_id: &str,
+    left: devices::LeftParked,
+) -> Result<(), Error> {
+    if devices::return_parked(tx, &compute.world, host, machine_id, left)? {
+        devices::orders::announce(tx, compute)?;
     }
     Ok(())
 }

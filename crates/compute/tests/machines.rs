@@ -6,8 +6,8 @@ use kilonova_compute_db::{cells, hosts};
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
-    ControlPlane, Deployable, Desired, Device, DeviceKind, HandleSlot, Health, NumaCell,
-    Observation, Outcome, Refusal, Registration,
+    CLEANED_BY_AGENT, ControlPlane, Deployable, Desired, Device, DeviceKind, End, HandleSlot,
+    Health, NumaCell, ON_RELEASE, Observation, OrderResult, Outcome, Refusal, Registration,
 };
 use kilonova_placement::World;
 use kilonova_store::testing::Meter;
@@ -62,6 +62,22 @@ fn gpu() -> Device {
     }
 }
 
+/// An NVMe function, which the host's agent erases after each guest.
+fn disk() -> Device {
+    let clean = (ON_RELEASE.to_owned(), CLEANED_BY_AGENT.to_owned());
+    let gpu = gpu();
+    let deployable = Deployable {
+        name: "pci_0000_01_00_0".into(),
+        resource_class: kilonova_ids::ResourceClass::verbatim("CUSTOM_NVME"),
+        driver: "nvme".into(),
+        facts: [clean].into(),
+        slots: vec![HandleSlot::Pci { address: "0000:01:00.0".into() }],
+        ..gpu.deployables[0].clone()
+    };
+    let address = "0000:01:00.0".into();
+    Device { address, kind: DeviceKind::Ssd, deployables: vec![deployable], ..gpu }
+}
+
 impl Cloud {
     async fn register(&self, host: &str, machine_id: &str) -> Result<i64, Refusal> {
         self.register_cells(host, machine_id, None).await
@@ -86,7 +102,7 @@ impl Cloud {
             initial_ratios: [false; 3],
             reserved_memory_mb: 0,
             traits: Vec::new(),
-            devices: vec![gpu()],
+            devices: vec![gpu(), disk()],
             agent_version: None,
             attempt: None,
             connector: None,
@@ -135,9 +151,64 @@ impl Cloud {
         server
     }
 
+    /// The states of a host's NVMe functions, and the states of its orders.
+    async fn disks(&self, host: &'static str) -> (Vec<String>, Vec<String>) {
+        let handles =
+            "SELECT h.state FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+            JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 AND h.address = '0000:01:00.0'";
+        let orders = "SELECT state FROM device_orders WHERE host = ?1 ORDER BY id";
+        let read = self.store.read(move |tx| {
+            let mut column = |sql: &'static str| {
+                let rows = tx.rows(sql, params![host])?;
+                rows.iter().map(|row| row.string(0)).collect::<Result<_, kilonova_store::Error>>()
+            };
+            Ok::<_, kilonova_store::Error>((column(handles)?, column(orders)?))
+        });
+        read.await.expect("the data can be read")
+    }
+
+    /// Deletes the service of a host that has given its NVMe function to a server that is gone, and has not cleaned it.
+    async fn delete_with_a_dirty_disk(&self, host: &'static str, guest: bool) -> ServerId {
+        let (consumer, server) = (ConsumerId::new_v4(), ServerId::new_v4());
+        let provider = "SELECT provider_id FROM deployables WHERE name = ?1";
+        let name = format!("{host}_pci_0000_01_00_0");
+        let claim = self.store.write(move |tx| {
+            let row = tx.row(provider, params![name.as_str()])?.expect("the disk exists");
+            let want =
+                ledger::BindRequest { provider: row.id(0)?, count: 1, group: 0, profile: None };
+            let (world, host) = (World::new(), HostName::verbatim(host));
+            ledger::bind(tx, &world, server, consumer, "p1", &host, &[want])?;
+            ledger::release(tx, &world, consumer)
+        });
+        claim.await.expect("the handle is bound");
+        assert_eq!(self.disks(host).await.0, ["dirty"], "{}", self.name);
+        if guest {
+            return self.delete_with_a_guest(host, async || {}).await;
+        }
+        let compute = self.link.0.clone();
+        let deleted = self.store.write(move |tx| {
+            tx.execute("UPDATE hosts SET forced_down = 1 WHERE host = ?1", params![host])?;
+            let row = hosts::by_name(tx, &HostName::verbatim(host))?.expect("the host has a row");
+            retire::retire(tx, &compute, &row)
+        });
+        deleted.await.expect("the service is deleted");
+        server
+    }
+
+    /// Reports the end of a host's orders.
+    async fn clean(&self, host: &'static str, epoch: i64) {
+        let name = HostName::verbatim(host);
+        let batch = self.link.desired(&name, epoch, 0).await.expect("the session is valid");
+        assert_eq!(batch.orders.len(), 1, "{}: {batch:?}", self.name);
+        let end = End::Done { output: String::new() };
+        let result = OrderResult { order: batch.orders[0].id, end };
+        self.link.report_orders(&name, epoch, vec![result]).await.expect("the report is accepted");
+        assert_eq!(self.disks(host).await.0, ["free"], "{}", self.name);
+    }
+
     /// The health of a host's devices.
     async fn health(&self, host: &'static str) -> Vec<String> {
-        let sql = "SELECT health FROM devices WHERE host = ?1";
+        let sql = "SELECT DISTINCT health FROM devices WHERE host = ?1";
         let read = self.store.read(move |tx| {
             let rows = tx.rows(sql, params![host])?;
             rows.iter().map(|row| row.string(0)).collect::<Result<_, kilonova_store::Error>>()
@@ -248,6 +319,57 @@ async fn a_renamed_machine_registers_again_when_its_old_name_is_deleted() {
         cloud.link.observed(&b, epoch, report).await.expect("the report is accepted");
         cloud.register("b", "").await.expect("the controller accepts the report");
         assert_eq!(cloud.health("b").await, ["healthy"], "{}", cloud.name);
+    }
+}
+
+/// A function that its host had not cleaned when its service was deleted is cleaned before the next guest gets it: by the
+/// machine under any name, and by any machine under the host's name.
+#[tokio::test]
+async fn a_function_that_a_deleted_host_has_not_cleaned_is_cleaned_when_the_machine_returns() {
+    for cloud in clouds().await {
+        let register = async |host: &'static str, machine: &'static str| {
+            cloud.register(host, machine).await.expect("the controller accepts the report")
+        };
+        let none = || (Vec::new(), Vec::<String>::new());
+        register("a", "m1").await;
+        cloud.delete_with_a_dirty_disk("a", false).await;
+        assert_eq!(cloud.disks("a").await, (Vec::new(), vec!["failed".to_owned()]));
+
+        // Another machine, or the same one with a new system.
+        let epoch = register("a", "m2").await;
+        assert_eq!(cloud.disks("a").await.0, ["dirty"], "{}", cloud.name);
+        cloud.clean("a", epoch).await;
+        register("a", "m2").await;
+        assert_eq!(cloud.disks("a").await.0, ["free"], "{}: only once", cloud.name);
+        let epoch = register("b", "m1").await;
+        assert_eq!(cloud.disks("b").await.0, ["dirty"], "{}", cloud.name);
+        cloud.clean("b", epoch).await;
+
+        // The machine cleans it under a new name, after the removal of the guests that may use it.
+        let server = cloud.delete_with_a_dirty_disk("b", true).await;
+        assert_eq!(cloud.disks("c").await, none());
+        let epoch = register("c", "m1").await;
+        assert_eq!(cloud.health("c").await, ["failed"], "{}", cloud.name);
+        assert_eq!(cloud.disks("c").await, (vec!["free".to_owned()], Vec::new()));
+        let c = HostName::verbatim("c");
+        let batch = cloud.link.desired(&c, epoch, 0).await.expect("the session is valid");
+        let generation = batch.documents[0].generation;
+        let report = vec![Observation::new(server, generation, Outcome::Absent)];
+        cloud.link.observed(&c, epoch, report).await.expect("the report is accepted");
+        let epoch = register("c", "m1").await;
+        assert_eq!(cloud.health("c").await, ["healthy"], "{}", cloud.name);
+        assert_eq!(cloud.disks("c").await.0, ["dirty"], "{}", cloud.name);
+        cloud.clean("c", epoch).await;
+        register("b", "m1").await;
+        assert_eq!(cloud.disks("b").await.0, ["free"], "{}: the machine has done it", cloud.name);
+
+        // An agent that reports no machine id.
+        register("d", "").await;
+        cloud.delete_with_a_dirty_disk("d", false).await;
+        let epoch = register("d", "").await;
+        cloud.clean("d", epoch).await;
+        register("d", "").await;
+        assert_eq!(cloud.disks("d").await.0, ["free"], "{}", cloud.name);
     }
 }
 

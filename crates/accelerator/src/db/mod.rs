@@ -16,6 +16,7 @@ pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod islands;
+pub(crate) mod left_handles;
 pub(crate) mod mig;
 pub(crate) mod near;
 pub(crate) mod orders;
@@ -60,6 +61,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         health::STATEMENTS,
         history::STATEMENTS,
         islands::STATEMENTS,
+        left_handles::STATEMENTS,
         mig::STATEMENTS,
         near::STATEMENTS,
         orders::STATEMENTS,

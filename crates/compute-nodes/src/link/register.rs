@@ -44,6 +44,7 @@ fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     ledger::expect_report(tx, host, &registration.devices)?;
     cells::expect_of_host(tx, host)?;
     left_guests::expect_of(tx, host, &registration.machine_id)?;
+    ledger::expect_left_parked(tx, host, &registration.machine_id)?;
     Ok(hosts::expect_by_name(tx, host)?)
 }
 
@@ -79,6 +80,8 @@ fn record(
     }
     let named = placement::root_by_name(tx, &registration.host)?;
     let left = retire::left_guests(tx, &registration.host, &registration.machine_id)?;
+    let machine = &registration.machine_id;
+    let left_parked = ledger::left_parked(tx, &registration.host, machine)?;
     let mut offered = identify(tx, compute, registration, known.as_ref(), now)?;
     if !left.is_empty() {
         machine::withhold(&mut offered, registration, left.len());
@@ -116,6 +119,10 @@ fn record(
     };
     let row = hosts::register(tx, &new, now)?;
     retire::return_left_guests(tx, compute, &registration.host, &left)?;
+    // The guests may use the functions. The host registers again once it has removed them.
+    if left.is_empty() {
+        retire::return_left_devices(tx, compute, &registration.host, machine, left_parked)?;
+    }
     follow_routes(tx, compute, registration, known.as_ref())?;
     if reported.divided || known_cells.divided {
         cells::set_divided(tx, &registration.host, reported.divided.then_some(row.version.epoch))?;

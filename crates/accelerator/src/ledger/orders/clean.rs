@@ -65,7 +65,8 @@ pub(crate) fn clean_dropped(
     Ok(())
 }
 
-fn order_cleaning(
+/// Orders the cleaning of parked handles if their host can clean them, and reserves them in Placement.
+pub(crate) fn order_cleaning(
     tx: &mut Tx<'_>,
     world: &World,
     actor: &Actor,

@@ -20,7 +20,7 @@ use kilonova_node_api::Order;
 use kilonova_store::Tx;
 
 pub use carried::complete_order;
-pub(crate) use clean::{clean_dropped, mark_dirty, park_of_arq, park_of_consumer};
+pub(crate) use clean::{clean_dropped, mark_dirty, order_cleaning, park_of_arq, park_of_consumer};
 pub use pending::{Processed, has_pending, process_pending};
 pub use program::{check, prepare};
 pub(crate) use program::{function_trait, program_deployable, withhold_programmed};
