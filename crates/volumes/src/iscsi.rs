@@ -15,9 +15,9 @@ use kilonova_ids::AttachmentId;
 use kilonova_node_api::{Chap, Iscsi, IscsiPath, Target, Volume, VolumeSource};
 
 use crate::HostVolumes;
-use crate::config::IscsiInitiator;
+use crate::config::{IscsiInitiator, VolumesConfig};
 use crate::scsi::{ScsiDevice, ScsiTarget};
-use crate::system::{Argument, Failure, System, arguments};
+use crate::system::{Argument, Failure, System, arguments, lasting_path};
 use crate::{identity, multipath};
 
 /// `iscsiadm` found no record or session.
@@ -56,20 +56,23 @@ impl HostVolumes {
             device.grow(system, volume.size_gb).await;
         }
         if !self.multipath {
-            return Ok(VolumeSource::Block { path: node(system, first, device) });
+            let path = node(system, &self.config, first, device).await;
+            return Ok(VolumeSource::Block { path });
         }
         let all: Vec<ScsiDevice> = devices.iter().map(|(_, device)| device.clone()).collect();
         match multipath::map(system, &self.config, &all).await {
             Some(map) => {
                 multipath::grow(system, &map, volume.size_gb).await;
-                Ok(VolumeSource::Block { path: multipath::node(system, &map) })
+                let path = multipath::node(system, &self.config, &map).await;
+                Ok(VolumeSource::Block { path })
             }
             None if self.config.enforce_multipath => {
                 Err("multipathd created no map of the volume's paths".into())
             }
             None => {
                 tracing::warn!(volume = %volume.volume_id, "multipathd created no map of a volume's paths; the guest uses one of them");
-                Ok(VolumeSource::Block { path: node(system, first, device) })
+                let path = node(system, &self.config, first, device).await;
+                Ok(VolumeSource::Block { path })
             }
         }
     }
@@ -281,8 +284,13 @@ fn ignore(result: Result<String, Failure>, codes: &[i32]) -> Result<(), String> 
     }
 }
 
-/// The path of a device: the one that survives a restart of the host if udev has created it, otherwise its node.
-fn node(system: &dyn System, path: &IscsiPath, device: &ScsiDevice) -> PathBuf {
+/// The path of a device ([`lasting_path`]).
+async fn node(
+    system: &dyn System,
+    config: &VolumesConfig,
+    path: &IscsiPath,
+    device: &ScsiDevice,
+) -> PathBuf {
     let lun = match path.lun {
         lun if lun < 256 => lun.to_string(),
         lun => format!("0x{lun:04x}000000000000"),
@@ -290,6 +298,5 @@ fn node(system: &dyn System, path: &IscsiPath, device: &ScsiDevice) -> PathBuf {
     let portal = address(&path.portal);
     let lasting =
         Path::new("/dev/disk/by-path").join(format!("ip-{portal}-iscsi-{}-lun-{lun}", path.iqn));
-    let real = device.node();
-    if system.resolve(&lasting).is_ok_and(|to| to == real) { lasting } else { real }
+    lasting_path(system, config, lasting, device.node()).await
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{IscsiInitiator, VolumesConfig};
 use crate::scsi::{self, ScsiDevice};
-use crate::system::{System, arguments};
+use crate::system::{System, arguments, lasting_path};
 
 /// Number of attempts to flush a map before it counts as busy.
 const FLUSHES: u32 = 3;
@@ -51,14 +51,13 @@ pub(crate) async fn map(
     None
 }
 
-/// The path of a map: the one that survives a restart of the host if udev has created it, otherwise
-/// its node.
-pub(crate) fn node(system: &dyn System, map: &str) -> PathBuf {
+/// The path of a map ([`lasting_path`]).
+pub(crate) async fn node(system: &dyn System, config: &VolumesConfig, map: &str) -> PathBuf {
+    let node = Path::new("/dev").join(map);
     let uuid = system.read(&Path::new("/sys/class/block").join(map).join("dm/uuid"));
-    let lasting =
-        uuid.ok().map(|uuid| Path::new("/dev/disk/by-id").join(format!("dm-uuid-{}", uuid.trim())));
-    let real = Path::new("/dev").join(map);
-    lasting.filter(|path| system.resolve(path).is_ok_and(|to| to == real)).unwrap_or(real)
+    let Ok(uuid) = uuid else { return node };
+    let lasting = Path::new("/dev/disk/by-id").join(format!("dm-uuid-{}", uuid.trim()));
+    lasting_path(system, config, lasting, node).await
 }
 
 /// Resizes a map to the size of its paths, if it is smaller than expected.

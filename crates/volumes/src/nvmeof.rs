@@ -7,8 +7,9 @@ use kilonova_ids::AttachmentId;
 use kilonova_node_api::{NvmePortal, Nvmeof, Target, Volume, VolumeSource};
 
 use crate::HostVolumes;
+use crate::config::VolumesConfig;
 use crate::scsi::{bytes_of, size};
-use crate::system::{System, arguments};
+use crate::system::{System, arguments, lasting_path};
 
 const BLOCK: &str = "/sys/class/block";
 const CONTROLLERS: &str = "/sys/class/nvme";
@@ -36,7 +37,8 @@ impl HostVolumes {
             }
             if let Some(name) = device(system, namespace) {
                 grow(system, &name, namespace, volume.size_gb).await;
-                return Ok(VolumeSource::Block { path: node(system, namespace, &name) });
+                let path = node(system, &self.config, namespace, &name).await;
+                return Ok(VolumeSource::Block { path });
             }
         }
         if last.is_empty() {
@@ -182,11 +184,15 @@ async fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
     }
 }
 
-/// The path of a namespace: the one that survives a restart of the host if udev has created it,
-/// otherwise its node.
-fn node(system: &dyn System, namespace: &Nvmeof, name: &str) -> PathBuf {
-    let real = Path::new("/dev").join(name);
-    let lasting =
-        namespace.uuid.map(|uuid| Path::new("/dev/disk/by-id").join(format!("nvme-uuid.{uuid}")));
-    lasting.filter(|path| system.resolve(path).is_ok_and(|to| to == real)).unwrap_or(real)
+/// The path of a namespace ([`lasting_path`]).
+async fn node(
+    system: &dyn System,
+    config: &VolumesConfig,
+    namespace: &Nvmeof,
+    name: &str,
+) -> PathBuf {
+    let node = Path::new("/dev").join(name);
+    let Some(uuid) = namespace.uuid else { return node };
+    let lasting = Path::new("/dev/disk/by-id").join(format!("nvme-uuid.{uuid}"));
+    lasting_path(system, config, lasting, node).await
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use kilonova_node_api::Secret;
 use tokio::process::Command;
 
+use crate::config::VolumesConfig;
+
 /// The time limit of a program, and of a write. It is long because a login waits for a target that does not answer.
 const LIMIT: Duration = Duration::from_secs(150);
 
@@ -62,6 +64,29 @@ pub(crate) trait System: Send + Sync + 'static {
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
     /// Creates a directory.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// Exists if udev runs.
+pub(crate) const UDEV: &str = "/run/udev/control";
+
+/// The path of a device that survives a restart of the host. udev creates it a moment after the kernel has created the
+/// device's node, which is the answer if udev does not run or is too late.
+pub(crate) async fn lasting_path(
+    system: &dyn System,
+    config: &VolumesConfig,
+    lasting: PathBuf,
+    node: PathBuf,
+) -> PathBuf {
+    for _ in 0..config.scan_tries.max(1) {
+        if system.resolve(&lasting).is_ok_and(|to| to == node) {
+            return lasting;
+        }
+        if system.resolve(UDEV.as_ref()).is_err() {
+            break;
+        }
+        tokio::time::sleep(config.look).await;
+    }
+    node
 }
 
 /// This machine.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::system::{Argument, Failure, RunFuture, System, WriteFuture};
+use crate::system::{Argument, Failure, RunFuture, System, UDEV, WriteFuture};
 
 /// A LUN of a target.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub(crate) struct State {
     pub failing: Vec<&'static str>,
     /// True if multipathd creates maps.
     pub maps: bool,
+    /// The links that udev has not created yet; `None` on a host without udev.
+    pub late_links: Option<Vec<(String, String)>>,
     /// The step before which the agent dies.
     pub dies_at: Option<usize>,
     steps: usize,
@@ -257,7 +259,7 @@ impl State {
         }
         self.add(format!("/dev/{name}"), "");
         let link = format!("/dev/disk/by-path/ip-{portal}-iscsi-{iqn}-lun-{lun}");
-        self.add(link, format!("-> /dev/{name}"));
+        self.link(link, format!("-> /dev/{name}"));
         if self.maps {
             let map = "/sys/class/block/dm-0";
             self.add(format!("{map}/dm/uuid"), format!("mpath-{wwid}\n"));
@@ -265,7 +267,15 @@ impl State {
             self.add(format!("{map}/size"), (gib << 21).to_string());
             self.add(format!("/sys/class/block/{name}/holders/dm-0"), "");
             self.add("/dev/dm-0", "");
-            self.add(format!("/dev/disk/by-id/dm-uuid-mpath-{wwid}"), "-> /dev/dm-0");
+            self.link(format!("/dev/disk/by-id/dm-uuid-mpath-{wwid}"), "-> /dev/dm-0".to_owned());
+        }
+    }
+
+    /// Creates a link of udev: immediately, or only when the host looks whether udev runs.
+    fn link(&mut self, link: String, target: String) {
+        match &mut self.late_links {
+            Some(late) => late.push((link, target)),
+            None => self.add(link, target),
         }
     }
 
@@ -343,6 +353,16 @@ impl System for Fake {
     }
 
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        if path == Path::new(UDEV) {
+            let mut state = self.state();
+            let Some(late) = &mut state.late_links else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
+            for (link, target) in std::mem::take(late) {
+                state.add(link, target);
+            }
+            return Ok(path.to_owned());
+        }
         match self.state().files.get(path) {
             None => Err(io::ErrorKind::NotFound.into()),
             Some(text) => Ok(text.strip_prefix("-> ").map_or(path, Path::new).to_owned()),

@@ -207,6 +207,23 @@ async fn several_paths_become_one_map() {
 }
 
 #[tokio::test]
+async fn a_path_of_udev_that_is_late_is_awaited() {
+    for maps in [false, true] {
+        let bench = Bench::new();
+        bench.fake.state().maps = maps;
+        bench.fake.state().late_links = Some(Vec::new());
+        let host = bench.open(|config| config.use_multipath = maps).await;
+        let (server, one) = (ServerId::new_v4(), lun(1, &[PORTAL]));
+        let source = host.connect(server, &one).await.expect("the volume is connected");
+        let path = match maps {
+            false => format!("/dev/disk/by-path/ip-{PORTAL}-iscsi-{IQN}-lun-1").into(),
+            true => "/dev/disk/by-id/dm-uuid-mpath-36001405a".into(),
+        };
+        assert_eq!(source, VolumeSource::Block { path });
+    }
+}
+
+#[tokio::test]
 async fn multipath_needs_multipathd_if_it_is_enforced() {
     let bench = Bench::new();
     bench.fake.state().failing = vec!["multipathd show"];
