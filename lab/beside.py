@@ -41,7 +41,7 @@ class Beside(Cloud):
         self.live, self.held = True, []
         self.api, self.name, self.made, self.lanes = None, None, set(), {}
         self.password, self.secret, self.metadata_port = secrets.token_hex(12), secrets.token_hex(12), free_port()
-        self.target = Target(lab.nodes[0].built.target, os.path.join(self.folder, "volumes"))
+        self.target = Target(lab.nodes[0].built.target, os.path.join(self.folder, "volumes"), GATEWAY)
         self.cinder = self.neutron = self.metadata = None
 
     def _asked(self):
@@ -65,7 +65,7 @@ class Beside(Cloud):
         keystone = self._login()
         self._service_user(keystone)
         login = Keystone(f"{self.identity.url}/identity", "nova", self.password, "service")
-        self.cinder = Cinder(login, self.folder, self.target, GATEWAY)
+        self.cinder = Cinder(login, self.folder, self.target)
         self.neutron = Neutron(login, self.folder)
         self.metadata = MetadataAgent(self.neutron, self.metadata_port, self.secret)
         self._configure()

@@ -33,9 +33,9 @@ from cloud import Cloud  # noqa: E402
 from stack import Gone, Wrong  # noqa: E402
 
 # In the order of the run. `ground` needs no control plane and no agent; `hosts` starts them for the others; `volumes`
-# replaces the control plane.
+# and `storage` replace the control plane.
 SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "consoles", "network", "certificates", "packages", "faults",
-             "lost", "numa", "volumes"]
+             "lost", "numa", "volumes", "storage"]
 # Scenarios that leave the hosts unchanged run concurrently, in a few lanes: an emulated host has one processor, which a
 # booting guest keeps busy.
 LANES = [["life"], ["create", "moves"], ["live", "consoles", "network"]]

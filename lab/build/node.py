@@ -36,7 +36,11 @@ ENABLED = {"sysinit.target": ["lab-node.service"], "multi-user.target": ["lab-re
            "sockets.target": ["libvirtd-tcp.socket"]}
 # Units that Debian's packages enable and that only one scenario needs; it starts them.
 ON_DEMAND = {"openvswitch-switch.service", "ovsdb-server.service", "ovs-vswitchd.service", "ovs-record-hostname.service",
-             "iscsid.service", "iscsid.socket", "open-iscsi.service", "iscsi.service"}
+             "iscsid.service", "iscsid.socket", "open-iscsi.service", "iscsi.service",
+             "multipathd.service", "multipathd.socket", "multipathd-queueing.service", "multipath-tools.service",
+             "nfs-server.service", "nfs-kernel-server.service", "nfs-client.target", "nfs-blkmap.service", "rpcbind.service",
+             "rpcbind.socket", "rpc-statd.service", "rpc-statd-notify.service", "nvmefc-boot-connections.service",
+             "nvmf-autoconnect.service", "nfs-common.service", "run-rpc_pipefs.mount", "proc-fs-nfsd.mount"}
 
 
 def units(tree):

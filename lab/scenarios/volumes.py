@@ -201,15 +201,17 @@ def shows(log, device):
     return device in said[-1] if said else None
 
 
-def begun(lab):
-    """The services, the hosts and the network; returns the network's id."""
+def begun(lab, more=PORTS, prepare=None):
+    """The services, the hosts with additional configuration lines, and the network; returns the network's id."""
     cloud = lab.cloud
     lab.say(cloud.start())
+    if prepare:
+        prepare()
     network = cloud.neutron.add_network(cloud.project(), NET, VLAN, RANGE)
     for node in lab.nodes:
         ready(lab, node, network)
     agent.offer(lab.options, cloud.run_folder)
-    hosts.joined(lab, PORTS)
+    hosts.joined(lab, more)
     cloud.images()
     made = cloud.run("image", "list", "-c", "ID", "-c", "Name").table
     parts = {name: made.one(Name=name)["ID"] for name in ("lab-kernel", "lab-ramdisk")}
@@ -536,8 +538,13 @@ def fresh(lab):
 
 
 def run(lab):
-    """Stops the usual control plane; another one takes over the hosts."""
+    """The scenario."""
     lab.heading("Beside a Keystone, a Cinder and a Neutron")
+    beside(lab, lambda lab: all_verbs(lab, begun(lab)))
+
+
+def beside(lab, tell):
+    """Stops the usual control plane; another one takes over the hosts, for a story."""
     usual = lab.cloud
     usual.clean()
     fresh(lab)
@@ -545,7 +552,7 @@ def run(lab):
     lab = copy.copy(lab)
     lab.cloud = Beside(lab, hosts.ALIAS)
     try:
-        all_verbs(lab, begun(lab))
+        tell(lab)
     finally:
         for node in lab.nodes:
             try:

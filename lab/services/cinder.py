@@ -1,4 +1,4 @@
-"""Cinder: volumes over iSCSI, their attachments and snapshots, for a compute service and the stock client."""
+"""Cinder: volumes of several types, their attachments and snapshots, for a compute service and the stock client."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import threading
 import uuid
 
 from services.service import Refusal, Service, fetch
-from services.target import IQN, LUN
 
 NEWEST = 71
 
@@ -17,10 +16,10 @@ def bad(message):
 
 
 class Cinder(Service):
-    """The service. `gateway` is the address of the target for hosts."""
+    """The service. The volumes of each type are in a backend; the default type is `iscsi`."""
 
-    def __init__(self, keystone, folder, target, gateway):
-        self.target, self.gateway = target, gateway
+    def __init__(self, keystone, folder, target):
+        self.target, self.backends = target, {"iscsi": target}
         self.volumes, self.attachments, self.snapshots = {}, {}, {}
         # Volumes that became available after they were in use, in order.
         self.freed = []
@@ -48,7 +47,7 @@ class Cinder(Service):
             parts = parts[1:]
         match (request.method, *parts):
             case ("GET", "types"):
-                return 200, {"volume_types": [{"id": "1", "name": "iscsi"}]}
+                return 200, {"volume_types": [{"id": name, "name": name} for name in self.backends]}
             case ("GET", "limits"):
                 return 200, {"limits": {"rate": [], "absolute": {
                     "totalSnapshotsUsed": len(self.snapshots), "maxTotalSnapshots": -1}}}
@@ -103,6 +102,10 @@ class Cinder(Service):
             raise Refusal(404, "itemNotFound", f"Volume {ident} could not be found.")
         return found
 
+    def backend(self, ident):
+        """The backend of a volume."""
+        return self.backends[self.volumes[ident]["type"]]
+
     def of_volume(self, ident):
         """The attachments of a volume, the oldest first."""
         return [one for one in self.attachments.values() if one["volume"] == ident]
@@ -115,7 +118,7 @@ class Cinder(Service):
                      "attached_at": "2026-11-24T02:34:48.000000"}
                     for one in self.of_volume(ident) if one["status"] != "reserved"]
         view = {key: volume[key] for key in ("id", "name", "description", "status", "size", "metadata", "snapshot_id")}
-        view.update(availability_zone="nova", volume_type="iscsi", multiattach=False, encrypted=False, source_volid=None,
+        view.update(availability_zone="nova", volume_type=volume["type"], multiattach=False, encrypted=False, source_volid=None,
                     bootable=str(bool(volume["image"])).lower(), attachments=attached, links=[], migration_status=None,
                     created_at="2026-11-24T02:34:48.000000", updated_at=None, shared_targets=False,
                     service_uuid="0fd22d51-2a3a-4b16-8ef0-4d2f3a5a4c11")
@@ -134,12 +137,15 @@ class Cinder(Service):
         size = asked.get("size") or source and source["size"]
         if not isinstance(size, int) or size < 1:
             raise bad("Invalid input received: Volume size must be an integer and greater than 0")
+        kind = asked.get("volume_type") or "iscsi"
+        if kind not in self.backends:
+            raise Refusal(404, "itemNotFound", f"Volume type with name {kind} could not be found.")
         ident = str(uuid.uuid4())
-        volume = {"id": ident, "project": by.project, "status": "creating", "size": size, "image": None,
+        volume = {"id": ident, "type": kind, "project": by.project, "status": "creating", "size": size, "image": None,
                   "name": asked.get("name") or "", "description": asked.get("description"),
                   "metadata": asked.get("metadata") or {}, "snapshot_id": asked.get("snapshot_id"), "password": None}
         self.volumes[ident] = volume
-        volume["password"] = self.target.create(ident, size, source and self.target.file(source["id"]))
+        volume["password"] = self.backends[kind].create(ident, size, source and self.target.file(source["id"]))
         if source:
             volume["image"] = source["image"]
         if asked.get("imageRef"):
@@ -185,7 +191,7 @@ class Cinder(Service):
             raise bad("Invalid volume: Volume status must be available or error or error_restoring or error_extending or "
                       "error_managing and must not be migrating, attached, belong to a group, have snapshots, awaiting a "
                       "transfer, or be disassociated from snapshots after volume transfer.")
-        self.target.delete(ident)
+        self.backend(ident).delete(ident)
         del self.volumes[ident]
         return 202, None
 
@@ -245,9 +251,7 @@ class Cinder(Service):
         """An attachment as the API shows it."""
         volume, info = self.volumes[one["volume"]], {}
         if one["connector"]:
-            info = {"driver_volume_type": "iscsi", "target_portal": f"{self.gateway}:{self.target.port}",
-                    "target_iqn": IQN.format(volume["id"]), "target_lun": LUN, "target_discovered": False,
-                    "auth_method": "CHAP", "auth_username": volume["id"], "auth_password": volume["password"],
+            info = {**self.backend(volume["id"]).info(volume["id"], volume["password"], one["connector"]),
                     "volume_id": volume["id"], "attachment_id": one["id"], "access_mode": "rw", "encrypted": False,
                     "qos_specs": None, "cacheable": False}
         return {"id": one["id"], "volume_id": one["volume"], "instance": one["server"], "status": one["status"],
@@ -280,8 +284,8 @@ class Cinder(Service):
         if any(other["connector"]["host"] == connector["host"] for other in others):
             raise bad(f"Invalid input received: Volume {one['volume']} is already attached to the host of this server")
         if one["connector"]:
-            self.target.refuse(one["volume"], one["connector"]["initiator"])
-        self.target.allow(one["volume"], connector["initiator"])
+            self.backend(one["volume"]).refuse(one["volume"], one["connector"]["initiator"])
+        self.backend(one["volume"]).allow(one["volume"], connector["initiator"])
         one["connector"] = connector
         if one["status"] == "reserved":
             one["status"] = "attaching"
@@ -316,7 +320,7 @@ class Cinder(Service):
                                   "the nova service and nova must be configured to send the service token. Bug #2004555")
                 del self.attachments[one["id"]]
                 if one["connector"]:
-                    self.target.refuse(volume["id"], one["connector"]["initiator"])
+                    self.backend(volume["id"]).refuse(volume["id"], one["connector"]["initiator"])
                 self._settle(volume)
                 return 200, {"attachments": [self._attachment(other) for other in self.of_volume(volume["id"])]}
         raise Refusal(404, "itemNotFound", "The resource could not be found.")
@@ -334,12 +338,8 @@ class Cinder(Service):
 
     def read(self, volume, sector):
         """The text of a sector of a volume."""
-        with open(self.target.file(volume), "rb") as file:
-            file.seek(sector * 512)
-            return file.read(512).rstrip(b"\0 ").decode("utf-8", "replace")
+        return self.backend(volume).read(volume, sector)
 
     def write(self, volume, sector, text):
         """Writes text to a sector of a volume that is connected to no host."""
-        with open(self.target.file(volume), "r+b") as file:
-            file.seek(sector * 512)
-            file.write(text.encode().ljust(512, b"\0"))
+        self.backend(volume).write(volume, sector, text)

@@ -1,4 +1,4 @@
-"""The iSCSI target of the lab's volumes: Debian's tgtd, in user space, on a port of 127.0.0.1.
+"""The iSCSI target of the lab's volumes: Debian's tgtd, in user space, on ports of 127.0.0.1.
 
 The nodes reach it through QEMU's user network, so it needs no node and survives the loss of either. A volume is a
 sparse file and a target with one LUN, which only the initiator of a connected host may log in to, with a password.
@@ -18,10 +18,12 @@ LUN = 1
 
 
 class Target:
-    """A running tgtd with its files in a directory."""
+    """A running tgtd with its files in a directory. `gateway` is its address for hosts."""
 
-    def __init__(self, unpacked, folder):
-        self.programs, self.folder, self.port = os.path.join(unpacked, "usr/sbin"), folder, free_port()
+    def __init__(self, unpacked, folder, gateway):
+        self.programs, self.folder, self.gateway = os.path.join(unpacked, "usr/sbin"), folder, gateway
+        # A second portal is a second path to each volume.
+        self.ports = [free_port()]
         self.libraries = ":".join(os.path.join(unpacked, place, "x86_64-linux-gnu") for place in ("usr/lib", "lib"))
         self.process, self.numbers = None, {}
         os.makedirs(folder, exist_ok=True)
@@ -34,7 +36,7 @@ class Target:
         with open(os.path.join(self.folder, "tgtd.log"), "ab") as log:
             self.process = subprocess.Popen(
                 [os.path.join(self.programs, "tgtd"), "-f", "-C", "0", "--pid-file", pid_file,
-                 "--iscsi", f"portal=127.0.0.1:{self.port}"],
+                 "--iscsi", f"portal=127.0.0.1:{self.ports[0]}"],
                 env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         # In the foreground tgtd writes no file; the argument shows whose process it is (run.py).
         with open(pid_file, "w", encoding="utf-8") as file:
@@ -45,6 +47,13 @@ class Target:
                 with open(os.path.join(self.folder, "tgtd.log"), encoding="utf-8", errors="replace") as log:
                     raise Wrong(f"tgtd did not start:\n{log.read()[-1500:]}")
             time.sleep(0.1)
+
+    def add_portal(self):
+        """Adds a portal; returns its port."""
+        port = free_port()
+        self._tell("--op", "new", "--mode", "portal", "--param", f"portal=127.0.0.1:{port}")
+        self.ports.append(port)
+        return port
 
     def stop(self):
         """Stops it."""
@@ -114,3 +123,24 @@ class Target:
         """The initiators that are logged in."""
         shown = self._ask("--op", "show", "--mode", "conn", "--tid", str(self.numbers[volume])).stdout
         return sorted(re.findall(r"^\s*Initiator: (\S+)", shown, re.M))
+
+    def info(self, volume, password, connector):
+        """What Cinder tells the host about its connection."""
+        portals = [f"{self.gateway}:{port}" for port in self.ports]
+        info = {"driver_volume_type": "iscsi", "target_portal": portals[0], "target_iqn": IQN.format(volume), "target_lun": LUN,
+                "target_discovered": False, "auth_method": "CHAP", "auth_username": volume, "auth_password": password}
+        if connector.get("multipath"):
+            info.update(target_portals=portals, target_iqns=[IQN.format(volume)] * len(portals), target_luns=[LUN] * len(portals))
+        return info
+
+    def read(self, volume, sector):
+        """The text of a sector."""
+        with open(self.file(volume), "rb") as file:
+            file.seek(sector * 512)
+            return file.read(512).rstrip(b"\0 ").decode("utf-8", "replace")
+
+    def write(self, volume, sector, content):
+        """Writes text to a sector of a volume that is connected to no host."""
+        with open(self.file(volume), "r+b") as file:
+            file.seek(sector * 512)
+            file.write(content.encode().ljust(512, b"\0"))
