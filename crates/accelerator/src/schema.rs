@@ -56,7 +56,6 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-008-places", sql: PLACES },
     Migration { name: "accelerator-009-closed-islands", sql: CLOSED_ISLANDS },
     Migration { name: "accelerator-010-floor", sql: FLOOR },
-    Migration { name: "accelerator-011-left-handles", sql: LEFT_HANDLES },
 ];
 
 /// Indexes for reading the devices of many hosts together: the few handles that are not free, and the
@@ -281,15 +280,4 @@ CREATE TABLE nova_events (
 );
 CREATE INDEX nova_events_due ON nova_events (due_at);
 CREATE INDEX nova_events_arq ON nova_events (arq_id);
-";
-
-/// The functions that were not clean when their host was deleted.
-const LEFT_HANDLES: &str = "
-CREATE TABLE left_handles (
-    host TEXT NOT NULL,
-    machine_id TEXT NOT NULL,
-    address TEXT NOT NULL,
-    PRIMARY KEY (host, machine_id, address)
-);
-CREATE INDEX left_handles_machine ON left_handles (machine_id);
 ";

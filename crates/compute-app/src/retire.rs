@@ -1,6 +1,6 @@
 //! Removes a compute host: its service, hypervisor, providers, devices, and pending removals of guests. If its machine
 //! returns, under any name, it registers as a new host, whose devices count as failed until it has removed the guests that
-//! it had ([`return_left_guests`]). It then cleans the functions that were not clean ([`return_left_devices`]).
+//! it had ([`return_left_guests`]).
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::Wake as _;
@@ -67,8 +67,6 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
     }
     devices::acknowledge(tx, &compute.world, name, devices::EVERYTHING)?;
-    let machine = machines::of_host(tx, name)?;
-    devices::leave_parked(tx, name, machine.as_deref().unwrap_or_default())?;
     devices::report(tx, name, &[])?;
     if compute.options.nova_elsewhere {
         placement::ledger::report_below(tx, &compute.world, host.root_provider, &[])?;
@@ -86,7 +84,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     compute.networks.unplace_routers_of(tx, name, now)?;
     drains::forget(tx, name)?;
     hosts::delete(tx, name)?;
-    if let Some(machine) = machine {
+    if let Some(machine) = machines::of_host(tx, name)? {
         // The machine may already be up under another name; its registration finds the guests.
         for other in machines::others(tx, &machine, name)? {
             request_registration(tx, compute, &other)?;
@@ -173,23 +171,6 @@ pub fn return_left_guests(
     Ok(())
 }
 
-/// Makes a host that has registered clean the functions that were not clean when a service of its machine was deleted.
-///
-/// # Errors
-/// Store errors only.
-pub fn return_left_devices(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    host: &HostName,
-    machine_id: &str,
-    left: devices::LeftParked,
-) -> Result<(), Error> {
-    if devices::return_parked(tx, &compute.world, host, machine_id, left)? {
-        devices::orders::announce(tx, compute)?;
-    }
-    Ok(())
-}
-
 /// Handles a host's report that it has removed a guest from before its service was deleted. The host
 /// registers again, which makes its devices available after the last such guest. Each removal requests it, because two
 /// concurrent ones do not see each other.
@@ -207,7 +188,15 @@ pub(crate) fn left_guest_removed(
     request_registration(tx, compute, host)
 }
 
-fn request_registration(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<(), Error> {
+/// Makes a host register again.
+///
+/// # Errors
+/// Store errors only.
+pub fn request_registration(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+) -> Result<(), Error> {
     if let Some(row) = hosts::by_name(tx, host)?
         && let Some((host, generation)) = documents::request_registration(tx, row.root_provider)?
     {

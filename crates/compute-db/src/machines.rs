@@ -30,19 +30,23 @@ kilonova_store::statements! {
     /// The other host names of a machine.
     OTHERS = "SELECT m.host FROM machines m JOIN hosts h ON h.host = m.host
         WHERE m.machine_id = ?1 AND m.host <> ?2 ORDER BY h.last_seen DESC";
+    /// The names of a machine whose host was deleted, unless another machine has taken them.
+    FORMER = "SELECT m.host FROM machines m WHERE m.machine_id = ?1 AND m.host <> ?2
+        AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.host = m.host) ORDER BY m.host";
     /// Machines with several host names, newest name first.
     RENAMED = "SELECT m.machine_id, m.host FROM machines m JOIN hosts h ON h.host = m.host
         WHERE (SELECT COUNT(*) FROM machines o JOIN hosts i ON i.host = o.host
           WHERE o.machine_id = m.machine_id) > 1 ORDER BY m.machine_id, h.last_seen DESC, m.host";
 }
 
-/// Announces [`of_host`] and [`others`].
+/// Announces [`of_host`], [`others`] and [`former`].
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
 pub fn expect(tx: &mut Tx<'_>, machine_id: &str, host: &HostName) -> Result<(), Error> {
     tx.expect(OF_HOST, params![host])?;
     tx.expect(OTHERS, params![machine_id, host])?;
+    tx.expect(FORMER, params![machine_id, host])?;
     Ok(())
 }
 
@@ -65,6 +69,12 @@ pub fn put(
 /// The other host names of a machine, most recent first.
 pub fn others(tx: &mut Tx<'_>, machine_id: &str, host: &HostName) -> Result<Vec<HostName>, Error> {
     let rows = tx.rows(OTHERS, params![machine_id, host])?;
+    Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, _>>()?)
+}
+
+/// The other names of a machine whose host was deleted and that no other machine has taken.
+pub fn former(tx: &mut Tx<'_>, machine_id: &str, host: &HostName) -> Result<Vec<HostName>, Error> {
+    let rows = tx.rows(FORMER, params![machine_id, host])?;
     Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, _>>()?)
 }
 

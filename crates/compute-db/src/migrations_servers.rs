@@ -94,12 +94,10 @@ CREATE INDEX documents_by_generation ON documents (host, generation);
 CREATE INDEX documents_by_server ON documents (server_id);",
 };
 
-/// Marks the servers whose row has injected files. A controller of the previous version does not mark the servers that it
-/// creates.
+/// Marks the servers whose row has injected files. Earlier versions refuse such files.
 const FILES: Migration = Migration {
     name: "compute-0920-injected-files",
     sql: "
 ALTER TABLE servers ADD COLUMN has_files BIGINT NOT NULL DEFAULT 0;
-CREATE INDEX servers_with_files ON servers (seq) WHERE has_files = 1;
-UPDATE servers SET has_files = 1 WHERE spec LIKE '%\"files\":[{%';",
+CREATE INDEX servers_with_files ON servers (seq) WHERE has_files = 1;",
 };

@@ -195,15 +195,23 @@ impl Cloud {
         server
     }
 
-    /// Reports the end of a host's orders.
-    async fn clean(&self, host: &'static str, epoch: i64) {
+    /// Reports the end of a host's order; returns the generation of the batch that has it.
+    async fn clean(&self, host: &'static str, epoch: i64) -> i64 {
         let name = HostName::verbatim(host);
         let batch = self.link.desired(&name, epoch, 0).await.expect("the session is valid");
         assert_eq!(batch.orders.len(), 1, "{}: {batch:?}", self.name);
         let end = End::Done { output: String::new() };
         let result = OrderResult { order: batch.orders[0].id, end };
         self.link.report_orders(&name, epoch, vec![result]).await.expect("the report is accepted");
-        assert_eq!(self.disks(host).await.0, ["free"], "{}", self.name);
+        batch.generation
+    }
+
+    /// Checks the rules of the ledger.
+    async fn audit(&self) {
+        for (rule, sql) in ledger::AUDIT {
+            let broken = self.store.read(move |tx| tx.rows(sql, params![])).await;
+            assert_eq!(broken.expect("the rule is checked").len(), 0, "{}: {rule}", self.name);
+        }
     }
 
     /// The health of a host's devices.
@@ -330,46 +338,41 @@ async fn a_function_that_a_deleted_host_has_not_cleaned_is_cleaned_when_the_mach
         let register = async |host: &'static str, machine: &'static str| {
             cloud.register(host, machine).await.expect("the controller accepts the report")
         };
-        let none = || (Vec::new(), Vec::<String>::new());
         register("a", "m1").await;
         cloud.delete_with_a_dirty_disk("a", false).await;
-        assert_eq!(cloud.disks("a").await, (Vec::new(), vec!["failed".to_owned()]));
 
-        // Another machine, or the same one with a new system.
+        // The same machine with a new system, or another one.
         let epoch = register("a", "m2").await;
         assert_eq!(cloud.disks("a").await.0, ["dirty"], "{}", cloud.name);
         cloud.clean("a", epoch).await;
         register("a", "m2").await;
         assert_eq!(cloud.disks("a").await.0, ["free"], "{}: only once", cloud.name);
-        let epoch = register("b", "m1").await;
-        assert_eq!(cloud.disks("b").await.0, ["dirty"], "{}", cloud.name);
-        cloud.clean("b", epoch).await;
 
-        // The machine cleans it under a new name, after the removal of the guests that may use it.
-        let server = cloud.delete_with_a_dirty_disk("b", true).await;
-        assert_eq!(cloud.disks("c").await, none());
-        let epoch = register("c", "m1").await;
+        // The machine cleans it under a new name, after the removal of the guests that may use it. Until then none of
+        // its functions is offered.
+        let server = cloud.delete_with_a_dirty_disk("a", true).await;
+        let epoch = register("c", "m2").await;
         assert_eq!(cloud.health("c").await, ["failed"], "{}", cloud.name);
-        assert_eq!(cloud.disks("c").await, (vec!["free".to_owned()], Vec::new()));
         let c = HostName::verbatim("c");
         let batch = cloud.link.desired(&c, epoch, 0).await.expect("the session is valid");
+        assert!(batch.orders.is_empty(), "{}: a guest may use the function", cloud.name);
         let generation = batch.documents[0].generation;
         let report = vec![Observation::new(server, generation, Outcome::Absent)];
         cloud.link.observed(&c, epoch, report).await.expect("the report is accepted");
-        let epoch = register("c", "m1").await;
+        let epoch = register("c", "m2").await;
         assert_eq!(cloud.health("c").await, ["healthy"], "{}", cloud.name);
-        assert_eq!(cloud.disks("c").await.0, ["dirty"], "{}", cloud.name);
-        cloud.clean("c", epoch).await;
-        register("b", "m1").await;
-        assert_eq!(cloud.disks("b").await.0, ["free"], "{}: the machine has done it", cloud.name);
-
-        // An agent that reports no machine id.
-        register("d", "").await;
-        cloud.delete_with_a_dirty_disk("d", false).await;
-        let epoch = register("d", "").await;
-        cloud.clean("d", epoch).await;
-        register("d", "").await;
-        assert_eq!(cloud.disks("d").await.0, ["free"], "{}", cloud.name);
+        assert_eq!(cloud.disks("c").await.0, ["dirty"], "{}: and no other handle", cloud.name);
+        assert_eq!(cloud.disks("a").await.0, [""; 0], "{}", cloud.name);
+        register("c", "m2").await;
+        assert_eq!(cloud.disks("c").await.0, ["dirty"], "{}: it is offered only once", cloud.name);
+        let epoch = register("c", "m2").await;
+        let batch = cloud.clean("c", epoch).await;
+        assert_eq!(cloud.disks("c").await.0, [""; 0], "{}", cloud.name);
+        let batch = cloud.link.desired(&c, epoch, batch).await.expect("the session is valid");
+        assert!(batch.register, "{}: the host offers it at its next registration", cloud.name);
+        register("c", "m2").await;
+        assert_eq!(cloud.disks("c").await.0, ["free"], "{}", cloud.name);
+        cloud.audit().await;
     }
 }
 

@@ -16,12 +16,12 @@ pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod islands;
-pub(crate) mod left_handles;
 pub(crate) mod mig;
 pub(crate) mod near;
 pub(crate) mod orders;
 pub(crate) mod parked;
 pub(crate) mod profiles;
+pub(crate) mod renamed;
 pub(crate) mod withheld;
 
 pub use audit::AUDIT;
@@ -61,12 +61,12 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         health::STATEMENTS,
         history::STATEMENTS,
         islands::STATEMENTS,
-        left_handles::STATEMENTS,
         mig::STATEMENTS,
         near::STATEMENTS,
         orders::STATEMENTS,
         parked::STATEMENTS,
         profiles::STATEMENTS,
+        renamed::STATEMENTS,
         withheld::STATEMENTS,
     ]
 }

@@ -510,6 +510,37 @@ async fn boot_with_file(cloud: &Cloud, running: &RunningCloud) -> String {
     id
 }
 
+/// The records of operations never have the files, so none puts them back into a document.
+#[tokio::test]
+async fn no_operation_records_the_files() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let mut request = running.boot_request(&cloud, "one", "plain");
+        request["server"]["availability_zone"] = json!("nova:a");
+        request["server"]["personality"] = json!([{"path": "/etc/motd", "contents": "SGVsbG8K"}]);
+        let made = running.admin("2.56", "POST /servers", request).await.expect(202);
+        let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+        running.wait_for_status(&id, "ACTIVE").await;
+        for (action, status) in
+            [("pause", "PAUSED"), ("unpause", "ACTIVE"), ("migrate", "VERIFY_RESIZE")]
+        {
+            admin(&running, "2.55", &id, json!({action: null})).await.expect(202);
+            running.wait_for_status(&id, status).await;
+        }
+        assert!(texts_with(&cloud, "/etc/motd").await[1] > 0, "the sweep has not run");
+        let records = [
+            cloud.column("SELECT COALESCE(data, '') FROM operations").await,
+            cloud.column("SELECT old_domain FROM moves").await,
+        ];
+        assert!(records.iter().all(|texts| !texts.is_empty()));
+        assert!(!records.concat().concat().contains("/etc/motd"), "{}", cloud.name);
+        sweep(&running).await;
+        admin(&running, "2.55", &id, json!({"revertResize": null})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(texts_with(&cloud, "/etc/motd").await, [0, 0, 0], "{}", cloud.name);
+        cloud.audit("at the end").await;
+    }
+}
+
 /// Files of a boot that finds no host, of one whose state an operator resets and of one that is deleted leave the
 /// database as well. A boot in progress keeps them.
 #[tokio::test]

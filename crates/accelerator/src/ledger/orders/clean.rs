@@ -65,8 +65,7 @@ pub(crate) fn clean_dropped(
     Ok(())
 }
 
-/// Orders the cleaning of parked handles if their host can clean them, and reserves them in Placement.
-pub(crate) fn order_cleaning(
+fn order_cleaning(
     tx: &mut Tx<'_>,
     world: &World,
     actor: &Actor,

@@ -180,11 +180,11 @@ fn begin(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (host, mut domain) = guest_of(tx, server)?;
-    let before = Before {
-        domain: Box::new(Domain { verb: None, ..domain.clone() }),
-        vm_state: server.vm_state,
-        power_state: server.power_state,
-    };
+    let mut former = Box::new(Domain { verb: None, ..domain.clone() });
+    // The journal keeps its rows for long after the operation. Only documents contain injected files.
+    former.config.guest.files.clear();
+    let before =
+        Before { domain: former, vm_state: server.vm_state, power_state: server.power_state };
     let change = InPlace { change: command.change(), before, step: command.step() };
     let state = Operation::InPlace(change);
     let hosts = std::slice::from_ref(&host);

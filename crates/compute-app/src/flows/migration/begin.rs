@@ -78,8 +78,9 @@ pub(super) fn begin(
         // paused guest, so the guest boots at the destination.
         domain.power = Power::On;
     }
-    // Only documents contain connection data.
+    // Only documents contain connection data and injected files.
     volumes::forget_connections(&mut domain.config.volumes);
+    domain.config.guest.files.clear();
     let (open, begun) = begin::ask_begin(tx, context, server, Some(new.task), new.state, now)?;
     let row = NewMove {
         id: ConsumerId::new_v4(),
