@@ -32,7 +32,7 @@ use kilonova_threads::Pool;
 use kilonova_wire::{Context, Dialect};
 use tokio::runtime::Handle;
 
-pub use api::{RULES, operations, routes, service};
+pub use api::{RULES, operations, reached_by_minor_version, routes, service};
 pub use app::{Amount, DataRange, ImageFilters, Moment, Swept, TimeFilter};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;

@@ -64,9 +64,17 @@ pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Refusal> {
     }
 }
 
-/// The body of a new resource, with defaults.
+/// Attributes that every resource shows and no request sets.
+const READ_ONLY: [&str; 7] =
+    ["created_at", "id", "project_id", "revision_number", "status", "tenant_id", "updated_at"];
+
+/// The body of a new resource, with defaults. (Upstream: `prepare_request_body` in `neutron/api/v2/base.py`.)
 pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Refusal> {
-    known(table, sent, &["project_id", "tenant_id"])?;
+    known(table, sent)?;
+    let is_owner = |name: &str| matches!(name, "project_id" | "tenant_id");
+    if let Some(name) = sent.keys().find(|name| is_read_only(table, name) && !is_owner(name)) {
+        return Err(malformed(format!("Attribute '{name}' not allowed in POST")));
+    }
     let mut body = Map::new();
     for attribute in table {
         let name = attribute.name;
@@ -86,14 +94,15 @@ pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Refusal> 
 
 /// The validated attributes of an update.
 pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Refusal> {
-    known(table, sent, &[])?;
+    known(table, sent)?;
+    let read_only = |name: &str| malformed(format!("Cannot update read-only attribute {name}"));
     let mut body = Map::new();
     for (name, value) in sent {
         let Some(attribute) = table.iter().find(|attribute| attribute.name == *name) else {
-            continue;
+            return Err(read_only(name));
         };
         if attribute.on == On::Post {
-            return Err(malformed(format!("Cannot update read-only attribute {name}")));
+            return Err(read_only(name));
         }
         body.insert(name.clone(), checked(attribute, value)?);
     }
@@ -167,8 +176,13 @@ impl<'a> AttributeRules<'a> {
     }
 }
 
-fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Refusal> {
-    let is_known = |name: &str| table.iter().any(|a| a.name == name) || more.contains(&name);
+/// True for an attribute that a resource shows and its table does not have.
+fn is_read_only(table: &[Attribute], name: &str) -> bool {
+    READ_ONLY.contains(&name) && !table.iter().any(|attribute| attribute.name == name)
+}
+
+fn known(table: &[Attribute], sent: &Body) -> Result<(), Refusal> {
+    let is_known = |name: &str| table.iter().any(|a| a.name == name) || is_read_only(table, name);
     let unknown: Vec<&str> =
         sent.keys().map(String::as_str).filter(|name| !is_known(name)).collect();
     if unknown.is_empty() {

@@ -32,7 +32,7 @@ use kilonova_access::Enforcer;
 use kilonova_store::Store;
 use kilonova_wire::Dialect;
 
-pub use api::{RENAMED, RULES, operations, routes, service};
+pub use api::{RENAMED, RULES, operations, reached_with_suffix, routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use options::NetworkOptions;

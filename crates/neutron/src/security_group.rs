@@ -1,7 +1,8 @@
-//! Security groups, without their rules, which Neutron applies.
+//! Security groups. Neutron applies their rules.
 
 use kilonova_ids::SecurityGroupId;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::client::MAX_IDS;
 use crate::values::{Query, or_default};
@@ -21,11 +22,16 @@ pub struct SecurityGroup {
     /// The owning project.
     #[serde(default, rename = "tenant_id")]
     pub project: String,
+    /// Its rules, as Neutron shows them.
+    #[serde(default, rename = "security_group_rules")]
+    pub rules: Vec<Value>,
 }
 
 /// The security groups to list.
 #[derive(Debug, Clone, Copy)]
 pub enum GroupFilter<'a> {
+    /// All groups that the caller can see.
+    All,
     /// The groups of a project.
     Project(&'a str),
     /// The groups that other projects share with the caller
@@ -50,6 +56,7 @@ impl Neutron {
         fields: &[&str],
     ) -> Result<Vec<SecurityGroup>, Error> {
         let queries = match filter {
+            GroupFilter::All => vec![Query::default()],
             GroupFilter::Project(project) => vec![Query::default().with("tenant_id", project)],
             GroupFilter::Named(project, name) => {
                 vec![Query::default().with("name", name).with("tenant_id", project)]

@@ -173,7 +173,13 @@ async fn answer(
         Dialect::Image => accept::webob_form(request.headers()),
         _ => Form::Json,
     };
-    let mut response = match admit(&mounted, request_id, request, &mut version).await {
+    // Keystone routes before it authenticates; the other services authenticate first.
+    let missing = unnamed.is_some() && dialect == Dialect::Identity;
+    let admitted = match missing && !(mounted.service.public)(request.uri().path()) {
+        true => Err(no_such_path()),
+        false => admit(&mounted, request_id, request, &mut version).await,
+    };
+    let mut response = match admitted {
         Ok(request) => next.run(request).await,
         Err(fault) => fault.into_response(),
     };

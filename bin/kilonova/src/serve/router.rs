@@ -42,7 +42,9 @@ pub(super) fn build(
         let routes = watch(routes, service.as_str(), traffic.clone());
         match service {
             ServiceName::Compute => kilonova_compute::reached_in_project(routes),
-            _ => routes,
+            ServiceName::Network => kilonova_network::reached_with_suffix(routes),
+            ServiceName::Image => kilonova_image::reached_by_minor_version(routes),
+            ServiceName::Identity | ServiceName::Placement | ServiceName::Accelerator => routes,
         }
     };
     let below = |service: ServiceName| format!("/{}", service.as_str());

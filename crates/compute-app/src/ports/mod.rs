@@ -12,6 +12,7 @@ mod networks;
 pub mod neutron;
 mod own;
 mod profile;
+mod project_groups;
 mod request;
 
 use jiff::Timestamp;
@@ -28,6 +29,7 @@ pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;
 pub use profile::{of_flavor, profiles_of};
+pub use project_groups::{ProjectGroup, project_groups};
 pub use request::{NetworkRequest, PortRequest, for_interface, no_port};
 
 use crate::Error;

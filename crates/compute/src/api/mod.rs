@@ -23,6 +23,7 @@ mod quota_classes;
 mod quota_limits;
 mod quotas;
 mod removed;
+mod security_groups;
 mod server_groups;
 mod servers;
 mod services;
@@ -97,6 +98,7 @@ fn table() -> Routes<Compute> {
         .merge(tenant_usage::routes())
         .merge(operators::routes())
         .merge(removed::routes())
+        .merge(security_groups::routes())
         .merge(servers::routes())
 }
 

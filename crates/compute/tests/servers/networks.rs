@@ -436,6 +436,71 @@ async fn interfaces_and_groups_change_on_a_running_guest() {
     }
 }
 
+/// Clients before version 7.2 of the OpenStack client find a group by Nova's proxy: by its path, then in the list.
+#[tokio::test]
+async fn groups_are_found_below_microversion_2_36() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let list = "/os-security-groups";
+        let fresh = running.get(ANN, "2.35", list).await.expect(200);
+        assert_eq!(fresh["security_groups"][0]["name"], "default", "{}", cloud.name);
+        let body = json!({"security_group": {"name": "web", "description": "d"}});
+        let made = running.neutron(ANN, "POST /security-groups", Some(body)).await.expect(201);
+        let group = made["security_group"]["id"].clone();
+        let rule = |more: Value| {
+            let mut rule = json!({"security_group_id": group, "direction": "ingress"});
+            let fields = more.as_object().expect("it is an object").clone();
+            rule.as_object_mut().expect("it is an object").extend(fields);
+            json!({"security_group_rule": rule})
+        };
+        let default = fresh["security_groups"][0]["id"].clone();
+        for more in [
+            json!({"protocol": "tcp", "port_range_min": 22, "port_range_max": 23,
+                "remote_ip_prefix": "10.0.0.0/8"}),
+            json!({"protocol": "icmp"}),
+            json!({"protocol": "udp", "ethertype": "IPv6"}),
+            json!({"remote_group_id": default}),
+        ] {
+            running.neutron(ANN, "POST /security-group-rules", Some(rule(more))).await.expect(201);
+        }
+        let all = running.get(ANN, "2.1", list).await.expect(200);
+        let names = |all: &Value| {
+            let all = all["security_groups"].as_array().expect("it is a list");
+            all.iter().map(|one| one["name"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&all), [json!("default"), json!("web")]);
+        let path = format!("{list}/{}", group.as_str().expect("the group has an id"));
+        let mut shown = running.get(ANN, "2.35", &path).await.expect(200)["security_group"].clone();
+        assert_eq!((&shown["id"], &shown["description"]), (&group, &json!("d")));
+        let rules = shown["rules"].as_array_mut().expect("it is a list");
+        for rule in &mut *rules {
+            let rule = rule.as_object_mut().expect("it is an object");
+            assert_eq!(rule.remove("parent_group_id"), Some(group.clone()));
+            assert!(rule.remove("id").is_some());
+        }
+        let project = shown["tenant_id"].clone();
+        assert_eq!(
+            shown["rules"],
+            json!([
+                {"ip_protocol": "TCP", "from_port": 22, "to_port": 23, "group": {},
+                    "ip_range": {"cidr": "10.0.0.0/8"}},
+                {"ip_protocol": "ICMP", "from_port": -1, "to_port": -1, "group": {},
+                    "ip_range": {"cidr": "0.0.0.0/0"}},
+                {"ip_protocol": "UDP", "from_port": 1, "to_port": 65535, "group": {},
+                    "ip_range": {"cidr": "::/0"}},
+                {"ip_protocol": null, "from_port": null, "to_port": null,
+                    "group": {"name": "default", "tenant_id": project}, "ip_range": {}},
+            ])
+        );
+        running.get(ANN, "2.35", &format!("{list}/web")).await.refused(400, "Expected a uuid");
+        running.get("eve:blue", "2.35", &path).await.refused(404, "does not exist");
+        running.get(ANN, "2.36", list).await.refused(404, "not supported");
+        let other = running.get("eve:blue", "2.35", &format!("{list}?all_tenants=1")).await;
+        assert_eq!(names(&other.expect(200)), [json!("default")]);
+        let every = running.get(ADMIN, "2.35", &format!("{list}?all_tenants=1")).await.expect(200);
+        assert!(names(&every).contains(&json!("web")), "{every}");
+    }
+}
+
 /// A group is added to all ports of a server or to none.
 #[tokio::test]
 async fn groups_are_refused_where_they_cannot_apply() {

@@ -9,6 +9,7 @@ mod images;
 mod listing;
 mod members;
 mod metadefs;
+mod minor;
 mod rules;
 mod schemas;
 mod tags;
@@ -25,6 +26,7 @@ use kilonova_wire::{Dialect, Refusal, Service};
 
 use crate::{Error, Images};
 
+pub use minor::reached_by_minor_version;
 pub use rules::RULES;
 
 fn table() -> Routes<Images> {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::Images;
 
-const NEWEST: u32 = 9;
+/// The newest minor version.
+pub(super) const NEWEST: u32 = 9;
 
 pub(super) fn routes() -> Routes<Images> {
     Routes::new()

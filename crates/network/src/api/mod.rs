@@ -4,6 +4,7 @@ mod availability;
 mod collections;
 mod extensions;
 mod filters;
+mod format;
 mod if_match;
 mod listing;
 mod quotas;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::Networks;
 
+pub use format::reached_with_suffix;
 pub use renamed_rules::RENAMED;
 pub use rules::RULES;
 

@@ -15,7 +15,7 @@ use crate::attributes::{Attribute, empty, nothing, of_change, of_new, owner, per
 use crate::db::changes::{self, NetworkChange};
 use crate::db::groups::{self as rows, Group, Rule};
 use crate::db::ports;
-use crate::error::{malformed, not_found, refused};
+use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, values};
 
@@ -238,7 +238,8 @@ pub(crate) fn named(
             match (by_id, by_name.next(), by_name.next()) {
                 (Some(group), ..) | (None, Some(group), None) => group.id,
                 (None, Some(_), Some(_)) => {
-                    return Err(malformed(format!(
+                    // Nova: `NoUniqueMatch`.
+                    return Err(Refusal::conflict(format!(
                         "Multiple security groups found matching '{}'. Use an ID to be more specific.",
                         name.escape_debug()
                     ))

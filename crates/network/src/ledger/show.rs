@@ -175,6 +175,25 @@ pub fn group_views(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, E
     Ok(groups::by_ids(tx, ids)?.into_iter().map(group_facts).collect())
 }
 
+/// The security groups of a project, or of all projects, each with the JSON form of its rules.
+pub fn project_groups(
+    tx: &mut Tx<'_>,
+    project: Option<&str>,
+) -> Result<Vec<(GroupFacts, Vec<Json>)>, Error> {
+    let groups = groups::list(tx, project)?;
+    let mut rules: HashMap<SecurityGroupId, Vec<Json>> = HashMap::new();
+    for rule in groups::list_rules(tx, project)? {
+        let mut view = rule.record.body.clone();
+        view.insert("id".to_owned(), Json::String(rule.record.id.to_string()));
+        rules.entry(rule.group).or_default().push(Json::Object(view));
+    }
+    let with_rules = |group: Group| {
+        let rules = rules.remove(&group.id).unwrap_or_default();
+        (group_facts(group), rules)
+    };
+    Ok(groups.into_iter().map(with_rules).collect())
+}
+
 fn group_facts(group: Group) -> GroupFacts {
     GroupFacts {
         id: group.id,

@@ -191,3 +191,42 @@ async fn descriptions_may_have_several_lines() {
         }
     }
 }
+
+/// Paths of clients before OpenStack's SDK 0.55. (Upstream: pecan's `guess_content_type_from_ext`.)
+#[tokio::test]
+async fn paths_may_end_in_json() {
+    for api in apis().await {
+        let made =
+            api.ok("ann:red", "POST /networks.json", Some(json!({"network": {"name": "a"}})));
+        let id = made.await["network"]["id"].as_str().expect("the network has an id").to_owned();
+        let listed = api.ok("ann:red", "GET /networks.json?name=a", None).await;
+        assert_eq!(listed["networks"][0]["id"], id);
+        let path = format!("PUT /networks/{id}.json");
+        let changed = api.ok("ann:red", &path, Some(json!({"network": {"name": "b"}}))).await;
+        assert_eq!(changed["network"]["name"], "b");
+        let own = api.ok("admin", "GET /quotas/red.json", None).await;
+        assert_eq!(own, api.ok("admin", "GET /quotas/red", None).await);
+    }
+}
+
+/// Attributes that are shown are read-only, and not unknown.
+#[tokio::test]
+async fn attributes_that_no_request_sets_are_read_only() {
+    for api in apis().await {
+        let net = api.make("ann:red", "network", json!({"name": "a"})).await;
+        let path = format!("PUT /networks/{}", net["id"].as_str().expect("the network has an id"));
+        for (name, why) in [
+            ("status", "Cannot update read-only attribute status"),
+            ("tenant_id", "Cannot update read-only attribute tenant_id"),
+            ("colour", "Unrecognized attribute(s) 'colour'"),
+        ] {
+            let body = json!({"network": {name: "x"}});
+            let (status, answer) = api.call("ann:red", &path, Some(body)).await;
+            assert_eq!((status, &answer["NeutronError"]["message"]), (400, &json!(why)));
+        }
+        let body = json!({"network": {"id": net["id"]}});
+        let (status, answer) = api.call("ann:red", "POST /networks", Some(body)).await;
+        let why = "Attribute 'id' not allowed in POST";
+        assert_eq!((status, &answer["NeutronError"]["message"]), (400, &json!(why)));
+    }
+}

@@ -38,6 +38,7 @@ async fn apis_on(on: impl Fn(Store) -> Store, set: impl Fn(Networks) -> Networks
         let store = on(store);
         let routes = routes(set(Networks::new(store.clone())));
         let service = kilonova_wire::mount(routes, service(), "/network", Arc::new(NoAuth));
+        let service = kilonova_network::reached_with_suffix(service);
         let router = Router::new().nest("/network", service);
         Api { store, router, _guard: Arc::new(guard) }
     };

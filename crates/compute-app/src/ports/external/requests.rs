@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kilonova_ids::{PortId, SecurityGroupId, ServerId, SubnetId, parse_uuid_like};
 use kilonova_keystone::Caller;
-use kilonova_neutron::{Call, ChangedIp, FixedIp, GroupFilter, Port, PortChange, PortFilter};
+use kilonova_neutron::{
+    Call, ChangedIp, FixedIp, GroupFilter, Port, PortChange, PortFilter, SecurityGroup,
+};
 use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
 
 use super::{CloudNeutron, own};
@@ -133,6 +135,22 @@ impl CloudNeutron {
             }
         }
         Ok(())
+    }
+
+    /// The security groups that the filter selects and the caller can see.
+    ///
+    /// # Errors
+    /// 401 without a token; 503 if Neutron does not answer.
+    pub(crate) async fn user_groups(
+        &self,
+        context: &Context,
+        filter: GroupFilter<'_>,
+    ) -> Result<Vec<SecurityGroup>, Refusal> {
+        let token = user_token(context)?;
+        let request_id = request_id(context);
+        let user = self.for_user(token, request_id.as_deref());
+        let found = user.neutron.security_groups(user.call, filter, &[]).await;
+        found.map_err(IntoRefusal::into_refusal)
     }
 
     /// Adds a security group to all ports of a server, or removes it, with the token of the caller. Returns

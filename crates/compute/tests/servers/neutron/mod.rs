@@ -519,6 +519,9 @@ async fn security_groups_are_changed_on_the_ports() {
             .try_act(&id, json!({"addSecurityGroup": {"name": "no"}}))
             .await
             .refused(404, "no not found");
+        let found = running.get(ANN, "2.35", "/os-security-groups").await.expect(200);
+        let found = found["security_groups"].as_array().expect("it is a list").clone();
+        assert!(found.iter().any(|one| one["id"] == *group && one["name"] == "web"), "{found:?}");
         running.act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
         let groups = || port_of(&neutron, &id)["security_groups"].clone();
         assert!(groups().as_array().is_some_and(|all| all.contains(&json!(group))), "{}", groups());
