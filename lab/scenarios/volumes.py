@@ -536,7 +536,7 @@ def fresh(lab):
 
 
 def run(lab):
-    """Stops the usual control plane; another one takes over the hosts."""
+    """Stops the usual controller; another one takes over the hosts."""
     lab.heading("Beside a Keystone, a Cinder and a Neutron")
     usual = lab.cloud
     usual.clean()
