@@ -55,7 +55,7 @@ pub struct DoctorOptions {
     pub stuck: SignedDuration,
 }
 
-/// Runs all checks. If one cannot run, the report contains the earlier findings and the reason.
+/// Runs all checks. If one cannot run, the output contains the earlier findings and the reason.
 pub async fn examine(options: DoctorOptions) -> Report {
     let mut report = Report::default();
     let place = match configuration::examine(&options, &mut report) {
