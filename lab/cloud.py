@@ -1,4 +1,4 @@
-"""The control plane of the lab, and the stock client against it.
+"""The controller of the lab, and the stock client against it.
 
 `kilonova serve` runs on the machine itself and listens on 127.0.0.1; the nodes reach it through QEMU's
 user network as 10.0.2.2. The scenarios act through the stock `openstack` client. They poll over HTTP,
@@ -91,7 +91,7 @@ class Cloud(Lane):
         return answer
 
     def start(self):
-        """Starts the control plane."""
+        """Starts the controller."""
         said = self.serve.start(timeout=120 * PATIENCE)
         with open(os.path.join(self.folder, "serve.pid"), "w", encoding="utf-8") as file:
             file.write(str(self.serve.process.pid))
@@ -236,7 +236,7 @@ class Cloud(Lane):
         self.tick("doctor finds no problem", code == 0, said[-1500:])
 
     def stop(self):
-        """Stops the control plane."""
+        """Stops the controller."""
         if self.serve.running():
             try:
                 self.serve.stop(timeout=20)

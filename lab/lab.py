@@ -32,8 +32,8 @@ from build import plan  # noqa: E402
 from cloud import Cloud  # noqa: E402
 from stack import Gone, Wrong  # noqa: E402
 
-# In the order of the run. `ground` needs no control plane and no agent; `hosts` starts them for the others; `volumes`
-# and `storage` replace the control plane.
+# In the order of the run. `ground` needs no controller and no agent; `hosts` starts them for the others; `volumes`
+# and `storage` replace the controller.
 SCENARIOS = ["ground", "hosts", "life", "create", "moves", "live", "consoles", "network", "certificates", "packages", "faults",
              "lost", "numa", "volumes", "storage"]
 # Scenarios that leave the hosts unchanged run concurrently, in a few lanes: an emulated host has one processor, which a
@@ -178,7 +178,7 @@ def up(options):
         print(f"lab: export OS_CLIENT_CONFIG_FILE={lab.cloud.clients.env['OS_CLIENT_CONFIG_FILE']} "
               "OS_CLOUD=kilonova; openstack hypervisor list")
     else:
-        print(f"lab: without a control plane: {hosts.possible(options)}")
+        print(f"lab: without a controller: {hosts.possible(options)}")
     print("lab: `lab/lab.py enter 1` enters the first node, `make lab-down` stops the lab")
     return 0
 

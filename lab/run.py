@@ -1,4 +1,4 @@
-"""The folder of a run: keys, the nodes' overlays and sockets, the control plane's state, logs.
+"""The folder of a run: keys, the nodes' overlays and sockets, the controller's state, logs.
 
 There is one run at a time. This folder holds the ids of the processes that it started. Before a signal
 is sent, the command line of the process is checked, so that no other process is ever killed.
@@ -96,7 +96,7 @@ class Run:
 
 
 def down():
-    """Stops whatever an earlier run left: nodes, ssh connections, control planes, the iSCSI target."""
+    """Stops whatever an earlier run left: nodes, ssh connections, controllers, the iSCSI target."""
     if not os.path.isdir(FOLDER):
         return
     for number in NODES:

@@ -4,7 +4,7 @@
     scripts/agent_bench.py [--servers 200] [--kilonova PROGRAM] [--agent PROGRAM]
 
 Runs a private libvirtd on this machine, in folders of its own, with idle QEMU guests (no KVM, no
-devices) that a private control plane boots. Needs root, libvirtd, QEMU, and about 40 MB of memory per
+devices) that a private controller boots. Needs root, libvirtd, QEMU, and about 40 MB of memory per
 guest.
 """
 

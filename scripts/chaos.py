@@ -6,7 +6,7 @@
 
 Each round: several threads run every operation on servers (chaos_compute.py) over plain HTTP for up to
 a few seconds; kill -9 at a random moment; `kilonova doctor`; restart. With --split each host is a process
-of its own, and a kill hits the control plane, a host, or all of them. From time to time a host is
+of its own, and a kill hits the controller, a host, or all of them. From time to time a host is
 declared down for some rounds and its servers are evacuated; with --split the host really stops. With
 --accelerators the load is only creates, deletes, stops and starts, while an external Nova binds devices
 over the v2 API and a host reports devices that vanish and return (chaos_accelerators.py).

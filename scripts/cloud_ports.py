@@ -19,7 +19,7 @@ UNUSED = "nobody-maps-this"
 
 
 class Neutron:
-    """A client of the cloud's Neutron, as an admin."""
+    """A client of the external Neutron, as an admin."""
 
     def __init__(self, cloud):
         self.cloud, self.url = cloud, cloud.endpoint("network")

@@ -18,7 +18,7 @@ from cloud_stage import Cloud, Journey, Kilonova, Wrong, call, check, expect, ma
 
 
 class Cinder:
-    """A client of the cloud's Cinder, as an admin."""
+    """A client of the external Cinder, as an admin."""
 
     def __init__(self, cloud):
         self.cloud, self.url = cloud, cloud.endpoint("block-storage", "volumev3")
@@ -321,7 +321,7 @@ def scene(cloud, kilonova):
 
 
 def settings(cloud):
-    """The settings of a controller with the cloud's Neutron and Cinder."""
+    """The settings of a controller with the external Neutron and Cinder."""
     login = {**Kilonova.login(cloud), "send_service_user_token": "true"}
     return cloud_ports.settings(cloud, Neutron(cloud), service_user=login, cinder={"os_region_name": cloud.region})
 

@@ -97,7 +97,7 @@ def step_groups(story):
     story.run(["security", "group", "rule", "delete", rule["id"]],
               ["security", "group", "set", "--description", "any", "web"])
     story.check("changed", story.json("security", "group", "show", "web")["description"], "any")
-    # Clean-up tools delete the default group; the next list creates it again.
+    # Cleanup tools delete the default group; the next list creates it again.
     story.run(["security", "group", "delete", "default"])
     story.check("there is a default again", "default" in
                 [row["Name"] for row in story.json("security", "group", "list")], True)

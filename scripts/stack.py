@@ -98,7 +98,7 @@ class Serve:
         return self.process is not None and self.process.poll() is None
 
     def kill(self):
-        """kill -9, of the whole system: control plane and simulated nodes are one process."""
+        """kill -9, of the whole system: controller and simulated nodes are one process."""
         if self.running():
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

@@ -337,7 +337,7 @@ def told(stestr, home, environment, chosen, concurrency):
         outcome, name = line.split(" ", 1)
         found = NAME.match(name)
         name = (found.group(1) or found.group(2)).strip()
-        # A class that fails in set-up and clean-up counts once; a failure takes precedence over any other outcome.
+        # A class that fails in setup and cleanup counts once; a failure takes precedence over any other outcome.
         if outcomes.get(name) not in ("fail", "uxsuccess"):
             outcomes[name] = outcome
     return outcomes

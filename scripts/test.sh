@@ -46,7 +46,7 @@
 # `make test-long` raises these repetitions:
 #
 #   KILONOVA_KILLS        kills of the whole system on each database (default 10); one and a half times as many
-#                         hit the control plane or hosts separately, half as many hit both while devices are bound
+#                         hit the controller or hosts separately, half as many hit both while devices are bound
 #   KILONOVA_STRIKES      strikes at two controllers (default 6)
 #   KILONOVA_LONGEST      the longest stop of a controller by a strike, in seconds (default 5)
 #   KILONOVA_CRASHES      all: every case of a long series on each database, in the unit step, such as the crashes of the crash
@@ -410,7 +410,7 @@ anywhere() {
 chaos() {
     program || return 0
     chaos_both chaos "$KILLS" "kills"
-    chaos_both chaos_apart $((KILLS * 3 / 2)) "kills of control plane or hosts" --split
+    chaos_both chaos_apart $((KILLS * 3 / 2)) "kills of controller or hosts" --split
     chaos_both chaos_devices $((KILLS / 2)) "kills while devices are bound over the API" --split --accelerators
 }
 

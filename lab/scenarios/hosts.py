@@ -1,4 +1,4 @@
-"""The control plane starts, both hosts join by a one-time token, and their devices are registered."""
+"""The controller starts, both hosts join by a one-time token, and their devices are registered."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ALIAS = {"name": "nvme", "vendor_id": "1b36", "product_id": "0010", "device_type
 
 
 def possible(options):
-    """The reason why a control plane with real hosts is not possible, or None."""
+    """The reason why a controller with real hosts is not possible, or None."""
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
             return f"{program} is missing"
@@ -24,7 +24,7 @@ def possible(options):
 
 
 def configure(folder):
-    """The control plane's configuration: a listener for hosts, guests that restart with their hosts, an alias."""
+    """The controller's configuration: a listener for hosts, guests that restart with their hosts, an alias."""
     path = os.path.join(folder, "kilonova.conf")
     with open(path, "w", encoding="utf-8") as file:
         file.write("[DEFAULT]\nresume_guests_state_on_host_boot = true\n"
@@ -68,7 +68,7 @@ def joined(lab, more=""):
 
 
 def run(lab):
-    """Starts the control plane and joins two hosts with devices."""
+    """Starts the controller and joins two hosts with devices."""
     lab.heading("Two hosts join")
     why = possible(lab.options)
     if why:

@@ -1,4 +1,4 @@
-"""Hosts that are reset, agents that are killed, and a host that is lost and returns."""
+"""Hosts that are reset, agents that are killed, and a host that goes down and returns."""
 
 import time
 

@@ -15,7 +15,7 @@ def control_plane(lab, node):
     """The other package on a separate host: it starts as an unprivileged user, and is purged."""
     agent.install(node, "kilonova")
     node.run("systemctl start kilonova", timeout=180)
-    node.until(f"bash -c \"{ASK}\"", lambda output: " 200 " in output or " 300 " in output, "the control plane answers")
+    node.until(f"bash -c \"{ASK}\"", lambda output: " 200 " in output or " 300 " in output, "the controller answers")
     pid = shown(node, "kilonova", "MainPID")
     lab.tick("kilonova: its unit runs and answers", shown(node, "kilonova", "ActiveState") == "active")
     status = node.run(f"grep -E '^(Uid|CapBnd)' /proc/{pid}/status; stat -c '%a %U' /var/lib/kilonova").split("\n")

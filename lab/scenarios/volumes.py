@@ -544,7 +544,7 @@ def run(lab):
 
 
 def beside(lab, tell):
-    """Stops the usual control plane; another one takes over the hosts, for a story."""
+    """Stops the usual controller; another one takes over the hosts, for a story."""
     usual = lab.cloud
     usual.clean()
     fresh(lab)

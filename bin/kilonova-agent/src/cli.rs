@@ -33,10 +33,10 @@ pub struct Arguments {
 enum Command {
     /// Run the agent until SIGTERM or Ctrl-C.
     Run(Run),
-    /// Join a cloud with the token that `kilonova node enroll` printed on the control plane, then
+    /// Join a cloud with the token that `kilonova node enroll` printed on the controller, then
     /// check this host.
     Join(Join),
-    /// Check everything that this host needs, with a remedy for each problem. Exits 0 if guests
+    /// Check everything that this host needs, with a remedy for each finding. Exits 0 if guests
     /// can run, 1 otherwise.
     Check(Check),
     /// Print the version.
@@ -82,10 +82,10 @@ impl Common {
 struct Run {
     #[command(flatten)]
     common: Common,
-    /// URL of the control plane, for a host that has not joined; requires --token-file.
+    /// URL of the controller, for a host that has not joined; requires --token-file.
     #[arg(long, value_name = "URL")]
     control: Option<String>,
-    /// File with the shared token: node.token in the control plane's state directory. A holder of the
+    /// File with the shared token: node.token in the controller's state directory. A holder of the
     /// token can act for any host: use it only for tests and for a cloud on one machine.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -93,7 +93,7 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Join {
-    /// The control plane's URL, as printed by `kilonova node enroll`.
+    /// The controller's URL, as printed by `kilonova node enroll`.
     #[arg(value_name = "URL")]
     url: String,
     /// The token, as printed by `kilonova node enroll`.

@@ -1,4 +1,4 @@
-//! The connection to the control plane: by certificate, or by a shared token for tests and for one
+//! The connection to the controller: by certificate, or by a shared token for tests and for one
 //! machine.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,9 +19,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks of the revocation list.
 const REVOKED: Duration = Duration::from_secs(15);
 
-/// A connection to the control plane.
+/// A connection to the controller.
 pub struct Connection {
-    /// The control plane.
+    /// The controller.
     pub remote: Remote,
     /// The name of this host.
     pub host: HostName,
@@ -60,7 +60,7 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
     }
     let identity = Identity::at(&settings.state_dir);
     let known = identity.read().map_err(|e| e.to_string())?.ok_or_else(|| {
-        "this host has not joined a cloud: run `kilonova node enroll` on the control plane, and \
+        "this host has not joined a cloud: run `kilonova node enroll` on the controller, and \
          the command that it prints here"
             .to_owned()
     })?;

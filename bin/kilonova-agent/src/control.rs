@@ -1,4 +1,4 @@
-//! The control plane, shared by the parts of the agent.
+//! The controller, shared by the parts of the agent.
 //!
 //! Each registration starts a session; reads of images and of vendor data use the newest one.
 
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// Number of attempts.
 const ATTEMPTS: u32 = 90;
 
-/// A control plane with its newest session.
+/// A controller with its newest session.
 pub struct Shared<C> {
     control: C,
     host: HostName,
@@ -28,7 +28,7 @@ pub struct Shared<C> {
 }
 
 impl<C> Shared<C> {
-    /// Wraps a control plane for a host.
+    /// Wraps a controller for a host.
     pub fn new(control: C, host: HostName) -> Self {
         Self { control, host, epoch: AtomicI64::new(0) }
     }

@@ -99,7 +99,7 @@ fn processors(text: &str) -> Option<usize> {
     })
 }
 
-/// The local address of a connection to the control plane; sends nothing.
+/// The local address of a connection to the controller; sends nothing.
 pub fn address_towards(url: &str) -> Option<IpAddr> {
     use std::net::ToSocketAddrs;
     let rest = url.split_once("://")?.1;

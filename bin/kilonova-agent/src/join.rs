@@ -1,4 +1,4 @@
-//! `join`: enrols this host with a join token.
+//! `join`: enrolls this host with a join token.
 
 use jiff::Timestamp;
 use kilonova_ids::HostName;
@@ -11,10 +11,10 @@ use crate::check::{self, Report};
 use crate::settings::Settings;
 use crate::{facts, pki_dir};
 
-/// Joins the cloud. Returns a text about that for the user, and the host's remaining problems.
+/// Joins the cloud. Returns a text about that for the user, and the host's remaining findings.
 ///
 /// # Errors
-/// If the control plane refuses, or the identity cannot be written.
+/// If the controller refuses, or the identity cannot be written.
 pub async fn join(
     settings: &Settings,
     url: &str,

@@ -1,4 +1,4 @@
-//! `kilonova-agent`: makes a compute host match the control plane's documents.
+//! `kilonova-agent`: makes a compute host match the controller's documents.
 //!
 //! Parses the command line, calls one module per command, and maps the result to an exit code: 0
 //! success, 1 failure or a problem of the host, 2 refused before any change, 3 another agent

@@ -49,7 +49,7 @@ fn off(ahead: SignedDuration) -> Option<String> {
     let which = if ahead.is_positive() { "ahead of" } else { "behind" };
     (ahead.unsigned_abs() > OFF).then(|| {
         format!(
-            "the clock of this host is {} s {which} the control plane's: synchronize both with NTP",
+            "the clock of this host is {} s {which} the controller's: synchronize both with NTP",
             ahead.unsigned_abs().as_secs()
         )
     })

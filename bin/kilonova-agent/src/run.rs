@@ -1,6 +1,6 @@
 //! `run`: the service. It builds an agent from the real parts of this host and runs it.
 //!
-//! If something is missing (libvirt, the control plane, a certificate, a configured device), it
+//! If something is missing (libvirt, the controller, a certificate, a configured device), it
 //! logs that, notifies systemd, and retries, while guests keep running. Only a signal or another
 //! agent for this host ends it.
 

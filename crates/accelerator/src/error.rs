@@ -89,7 +89,7 @@ pub enum Error {
     /// A profile with that name exists.
     #[error("A device_profile with name {0} already exists.")]
     NameTaken(String),
-    /// A profile with that uuid exists.
+    /// A profile with that UUID exists.
     #[error("DeviceProfile with uuid {0} already exists.")]
     UuidTaken(String),
     /// Accelerator requests use the profile.

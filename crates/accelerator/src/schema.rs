@@ -21,7 +21,7 @@
 //! the switch above the device. `island` identifies the cards that are all connected to each other by
 //! NVLink or xGMI; its value is the first of them. `health` is the effective health, which disregards
 //! an event that an administrator has acknowledged: `health_event` is the time of the last event by
-//! the node's clock, and `health_dealt` that of the acknowledged one.
+//! the host's clock, and `health_dealt` that of the acknowledged one.
 //!
 //! `island_arq_id` is the request that has the island of the handle's device to itself. While that
 //! request owns the handle, or while `dirty_of` is set, no other handle of the island is assigned.

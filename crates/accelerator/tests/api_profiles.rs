@@ -1,4 +1,4 @@
-//! Device profiles: the grammar, names and uuids, and refusals while in use.
+//! Device profiles: the grammar, names and UUIDs, and refusals while in use.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

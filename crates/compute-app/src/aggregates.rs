@@ -1,7 +1,7 @@
 //! Host aggregates: groups of hosts, some of which are availability zones.
 //!
 //! A host is in at most one zone, and no change moves a server out of a zone that it requested. A
-//! host's provider joins and leaves the provider aggregate with the same uuid in the same
+//! host's provider joins and leaves the provider aggregate with the same UUID in the same
 //! transaction. Every change writes the aggregate's row, the revision of all aggregates, and the
 //! rows of hosts whose zone it affects, so that concurrent changes conflict.
 

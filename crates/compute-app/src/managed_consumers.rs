@@ -73,7 +73,7 @@ impl ConsumerManager for Servers {
     }
 }
 
-/// Accepts only changes to the amounts that a server has claimed for its ports in a cloud's Neutron. Neutron changes no
+/// Accepts only changes to the amounts that a server has claimed for its ports in an external Neutron. Neutron changes no
 /// other consumer, so the claim of a migration changes only with the migration.
 fn adjust(
     tx: &mut Tx<'_>,

@@ -89,7 +89,7 @@ changes! {
     IMAGE_METADATA_GONE = 39;
     /// Usage is listed in pages.
     USAGE_PAGES = 40;
-    /// Aggregates show their uuid.
+    /// Aggregates show their UUID.
     AGGREGATE_UUIDS = 41;
     /// A boot takes tags for disks and interfaces again.
     DEVICE_TAGS_AGAIN = 42;
@@ -111,7 +111,7 @@ changes! {
     EVENTS_FOR_OWNERS = 51;
     /// A boot takes tags.
     TAGS_AT_BOOT = 52;
-    /// Services and hypervisors are named by uuid.
+    /// Services and hypervisors are named by UUID.
     SERVICE_UUIDS = 53;
     /// `rebuild` takes a key pair.
     REBUILD_KEY = 54;

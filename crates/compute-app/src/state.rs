@@ -280,10 +280,10 @@ impl Compute {
         self.host_is_lost(tx, host, now)
     }
 
-    /// True if a known host has been silent for so long that operations no longer wait for it.
+    /// True if a known host is down, so that operations no longer wait for it.
     ///
     /// The memory of a suspended process is stale, and so is that of a controller whose hosts poll another one. Memory
-    /// alone can therefore only prove that a host is alive; the row decides whether it is lost.
+    /// alone can therefore only prove that a host is up; the row decides whether it is down.
     pub(crate) fn host_is_lost(
         &self,
         tx: &mut Tx<'_>,

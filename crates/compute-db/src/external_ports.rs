@@ -1,4 +1,4 @@
-//! The ports of servers in the cloud's Neutron: the requests, the last view of each port, and the
+//! The ports of servers in the external Neutron: the requests, the last view of each port, and the
 //! journal of the calls, which cannot be part of a transaction.
 //!
 //! A row of `external_servers` has the goal for Neutron: the host of the bindings, the destination

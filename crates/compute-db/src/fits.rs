@@ -1,4 +1,4 @@
-//! The fits of guests: for each guest with a NUMA topology, the cells and CPUs of its host that it
+//! The NUMA fits of guests: for each guest with a NUMA topology, the cells and CPUs of its host that it
 //! uses.
 //!
 //! A fit belongs to a consumer of the resource ledger. A foreign key with `ON DELETE CASCADE` deletes the fit and its
@@ -72,14 +72,14 @@ kilonova_store::statements! {
 /// The rules of fits, for the audit.
 pub const AUDIT: &[(&str, &str)] = &[
     (
-        "a guest has as many dedicated CPUs as its fit, on its host",
+        "a guest has as many dedicated CPUs as its NUMA fit, on its host",
         "SELECT f.consumer_id AS broken FROM fits f WHERE f.pinned <> (
              SELECT COUNT(*) FROM pins p WHERE p.consumer_id = f.consumer_id AND p.host = f.host)
          UNION ALL SELECT p.consumer_id FROM pins p LEFT JOIN fits f
              ON f.consumer_id = p.consumer_id AND f.host = p.host WHERE f.consumer_id IS NULL",
     ),
     (
-        "a fit belongs to a server, on its host or on the destination of its migration, or to a migration, on \
+        "a NUMA fit belongs to a server, on its host or on the destination of its migration, or to a migration, on \
          the host where it holds claims",
         "SELECT f.consumer_id AS broken FROM fits f
          LEFT JOIN consumers c ON c.id = f.consumer_id

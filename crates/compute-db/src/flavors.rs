@@ -54,7 +54,7 @@ kilonova_store::statements! {
 pub struct Flavor {
     /// Sequence number, assigned by the database.
     pub number: i64,
-    /// Id: chosen by the operator, or a uuid.
+    /// Id: chosen by the operator, or a UUID.
     pub id: String,
     /// Name.
     pub name: String,

@@ -1,4 +1,4 @@
-//! The images that are created from servers in the cloud's Glance: the journal of the calls to Glance, which cannot be
+//! The images that are created from servers in the external Glance: the journal of the calls to Glance, which cannot be
 //! part of a transaction.
 //!
 //! ```text

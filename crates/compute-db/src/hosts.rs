@@ -42,8 +42,8 @@ INSERT INTO aggregates_revision (revision) VALUES (0);",
 pub const GATEWAYS: Migration =
     Migration { name: "compute-0710-gateways", sql: "ALTER TABLE hosts ADD COLUMN routed TEXT;" };
 
-/// The version of a host's agent, and the epoch in which it was reported: an earlier version of the control
-/// plane registers a host without writing the version.
+/// The version of a host's agent, and the epoch in which it was reported: an earlier version of the controller
+/// registers a host without writing the version.
 pub const VERSIONS: Migration = Migration {
     name: "compute-0850-agent-versions",
     sql: "

@@ -1,4 +1,4 @@
-//! The table of migrations. A migration and its consumer in both ledgers share one uuid.
+//! The table of migrations. A migration and its consumer in both ledgers share one UUID.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -228,7 +228,7 @@ pub struct NewMove {
 pub struct Move {
     /// The number that clients use.
     pub number: i64,
-    /// The uuid of the migration and of its consumer.
+    /// The UUID of the migration and of its consumer.
     pub id: ConsumerId,
     /// The server.
     pub server: ServerId,

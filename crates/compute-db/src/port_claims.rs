@@ -1,4 +1,4 @@
-//! Records the claims of ports in a cloud's Neutron: the providers of the guaranteed bandwidth and packet rates that
+//! Records the claims of ports in an external Neutron: the providers of the guaranteed bandwidth and packet rates that
 //! the ports request.
 //!
 //! A row has the provider of one request group of a port, and the amounts that are claimed there. It references its

@@ -12,7 +12,7 @@ kilonova_store::statements! {
     LAST_SEEN = "SELECT last_seen, forced_down FROM hosts WHERE host = ?1";
 }
 
-/// The silence of a host.
+/// How long a host has not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silence {
     /// True if an operator forced it down.
@@ -21,7 +21,7 @@ pub struct Silence {
     pub since: SignedDuration,
 }
 
-/// The silence of a host, if it has ever registered.
+/// How long a host has not reported, if it has ever registered.
 ///
 /// # Errors
 /// Store errors only.

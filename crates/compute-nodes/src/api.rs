@@ -170,7 +170,7 @@ async fn image(
 ) -> Result<impl IntoResponse, Refusal> {
     let (epoch, offset) = (number(&query, "epoch")?, number(&query, "offset")?);
     let image: ImageId =
-        image.parse().map_err(|_| Refusal::bad_request("The image must be a uuid."))?;
+        image.parse().map_err(|_| Refusal::bad_request("The image must be a UUID."))?;
     let offset =
         u64::try_from(offset).map_err(|_| Refusal::bad_request("offset must not be negative."))?;
     let chunk = link.image(&host, epoch, image, offset).await.map_err(refused)?;
@@ -193,7 +193,7 @@ async fn upload_image(
 ) -> Result<StatusCode, Refusal> {
     let epoch = number(&query, "epoch")?;
     let image: ImageId =
-        image.parse().map_err(|_| Refusal::bad_request("The image must be a uuid."))?;
+        image.parse().map_err(|_| Refusal::bad_request("The image must be a UUID."))?;
     let format = match query.get("format") {
         None => DiskFormat::Raw,
         Some(name) => DiskFormat::parse(name)
@@ -246,7 +246,7 @@ fn refused(refusal: node_api::Refusal) -> Refusal {
         node_api::Refusal::Fenced => Refusal::conflict(node_api::Refusal::Fenced.to_string()),
         node_api::Refusal::Rejected(why) => Refusal::new(Kind::Unprocessable, why),
         node_api::Refusal::Unavailable(why) => {
-            Refusal::new(Kind::Unavailable, "The control plane cannot answer now; try again.")
+            Refusal::new(Kind::Unavailable, "The controller cannot answer now; try again.")
                 .with_internal(why)
         }
     }

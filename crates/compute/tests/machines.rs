@@ -224,7 +224,7 @@ impl Cloud {
         read.await.expect("the data can be read")
     }
 
-    async fn notices(&self) -> String {
+    async fn findings(&self) -> String {
         let all = attention::collect(&self.store, &attention::Bounds::default())
             .await
             .expect("the data can be read");
@@ -241,7 +241,7 @@ async fn guests_that_no_row_names_are_reported_until_their_host_has_them_no_more
         let host = HostName::verbatim("a");
         let report = servers.iter().map(seen).collect();
         cloud.link.observed(&host, epoch, report).await.expect("the report is accepted");
-        let text = cloud.notices().await;
+        let text = cloud.findings().await;
         assert!(text.contains("host a has 12 guests of servers that"), "{}: {text}", cloud.name);
         assert!(text.contains("and 2 more") && text.contains("virsh"), "{}: {text}", cloud.name);
         let epoch = cloud.register("a", "m1").await.expect("the controller accepts the report");
@@ -250,7 +250,7 @@ async fn guests_that_no_row_names_are_reported_until_their_host_has_them_no_more
         aged.expect("the rows are updated");
         let report = vec![seen(&servers[3])];
         cloud.link.observed(&host, epoch, report).await.expect("the report is accepted");
-        let text = cloud.notices().await;
+        let text = cloud.findings().await;
         assert!(text.contains("host a has 1 guest"), "{}: {text}", cloud.name);
         assert!(text.contains(&servers[3].to_string()), "{}: {text}", cloud.name);
     }
@@ -402,7 +402,7 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
             .expect("the handle is bound");
         cloud.register("new", "m1").await.expect("the controller accepts the report");
         assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
-        let text = cloud.notices().await;
+        let text = cloud.findings().await;
         for part in [
             "host new is the machine that had the name old (machine id m1)",
             "of host new",
@@ -451,7 +451,7 @@ async fn a_dirty_handle_of_an_old_name_is_no_servers() {
         let registered = async || {
             cloud.register("new", "m1").await.expect("the controller accepts the report");
             assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
-            cloud.notices().await
+            cloud.findings().await
         };
         let text = registered().await;
         assert!(text.contains("whose servers hold accelerators (1)"), "{}: {text}", cloud.name);

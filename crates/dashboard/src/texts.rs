@@ -381,7 +381,7 @@ texts! {
     DOCTOR_TEXT = "The command kilonova doctor on a controller also examines its configuration, files, disk and secrets.";
     EXAMINED = "Examined";
     FINDINGS = "Findings";
-    NO_FINDINGS = "No problems found.";
+    NO_FINDINGS = "No findings.";
     LEVEL = "Level";
     AREA = "Area";
     AREAS = "Areas";
@@ -503,8 +503,8 @@ texts! {
     MOVE_SERVER = "Server";
     MOVE_FROM = "From";
     MOVE_TO = "To";
-    // Enrolment.
-    ENROL = "Enrol a host";
+    // Enrollment.
+    ENROLL = "Enroll a host";
     ENROL_TEXT = "A new host joins the cloud with one command, which contains a token. The token works once.";
     ENROL_HOST = "Name of the host";
     ENROL_HOST_HINT = "Leave it empty for any new host.";
@@ -566,7 +566,7 @@ pub(crate) fn unit(state: Use) -> (&'static str, &'static str) {
         Use::WithoutHandle => ("↗", "used without a handle"),
         Use::Dirty => ("~", "dirty"),
         Use::Cleaning => ("≈", "being cleaned"),
-        Use::Failed => ("!", "withdrawn"),
+        Use::Failed => ("!", "withheld"),
         Use::Unhealthy => ("✕", "failed"),
         Use::Maintaining => ("‖", "disabled"),
         Use::Programming => ("…", "being programmed"),

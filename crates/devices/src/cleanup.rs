@@ -13,12 +13,12 @@ use kilonova_node_api::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, HandleSlot, ON_RELEASE,
 };
 
-/// Default timeout of a clean-up.
+/// Default timeout of a cleaning.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Trait of a deployable that is for one-time use.
 const ONE_TIME_USE: &str = "HW_PCI_ONE_TIME_USE";
 
-/// The clean-up commands.
+/// The cleaning commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleanup {
     commands: BTreeMap<ResourceClass, Vec<String>>,
@@ -70,7 +70,7 @@ impl Cleanup {
         self.commands.get(resource_class).map(Vec::as_slice)
     }
 
-    /// The timeout of a clean-up.
+    /// The timeout of a cleaning.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }

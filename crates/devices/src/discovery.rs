@@ -35,7 +35,7 @@ pub struct Discovery {
     pub fakes: Vec<Fake>,
     /// Options of the health watch.
     pub health: HealthOptions,
-    /// The clean-up of released functions.
+    /// The cleaning of released functions.
     pub cleanup: Cleanup,
     /// The cards that are connected by NVLink.
     pub links: Links,
@@ -54,18 +54,18 @@ pub struct ScanContext<'a> {
     pub mig: Option<MigScan<'a>>,
 }
 
-/// The cards in MIG mode, and which of their objects guests of this control plane have.
+/// The cards in MIG mode, and which of their objects guests of this cloud have.
 #[derive(Clone, Copy)]
 pub struct MigScan<'a> {
     /// The cards.
     pub cards: &'a [MigCard],
-    /// True for an instance, or for the type of a function, that a guest of this control plane has.
+    /// True for an instance, or for the type of a function, that a guest of this cloud has.
     pub is_ours: &'a (dyn Fn(&KernelObject) -> bool + 'a),
 }
 
 impl Discovery {
-    /// All devices of the host, by address. `is_ours` tells the mediated devices of this control
-    /// plane's guests from foreign ones.
+    /// All devices of the host, by address. `is_ours` tells the mediated devices of this
+    /// cloud's guests from foreign ones.
     pub fn devices(
         &self,
         sysfs: &dyn Sysfs,

@@ -50,10 +50,10 @@ pub enum Error {
         /// The requested type.
         mdev_type: String,
     },
-    /// A mediated device with that uuid exists, but it has another parent or type.
+    /// A mediated device with that UUID exists, but it has another parent or type.
     #[error("mediated device {uuid} already exists on {parent} with type {mdev_type}")]
     Conflict {
-        /// Its uuid.
+        /// Its UUID.
         uuid: Uuid,
         /// Its parent.
         parent: String,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The kernel refused to create the mediated device.
     #[error("cannot create mediated device {uuid} of type {mdev_type} on {parent}: {source}")]
     Create {
-        /// Its uuid.
+        /// Its UUID.
         uuid: Uuid,
         /// The parent.
         parent: String,
@@ -75,7 +75,7 @@ pub enum Error {
     /// The kernel refused to remove the mediated device.
     #[error("cannot remove mediated device {uuid}: {source}")]
     Remove {
-        /// Its uuid.
+        /// Its UUID.
         uuid: Uuid,
         /// The kernel's error.
         source: std::io::Error,

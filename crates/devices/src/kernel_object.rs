@@ -39,7 +39,7 @@ impl KernelObject {
         }
     }
 
-    /// Checks that it can be created: no other mediated device has its uuid.
+    /// Checks that it can be created: no other mediated device has its UUID.
     pub fn check(&self, sysfs: &dyn Sysfs) -> Result<(), Error> {
         let Self::Mdev(mdev) = self else { return Ok(()) };
         match crate::find(sysfs, mdev.uuid)? {
@@ -73,7 +73,7 @@ impl KernelObject {
         }
     }
 
-    /// Its uuid, if it is a mediated device.
+    /// Its UUID, if it is a mediated device.
     pub fn mdev(&self) -> Option<Uuid> {
         match self {
             Self::Mdev(mdev) => Some(mdev.uuid),

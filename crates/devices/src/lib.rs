@@ -1,7 +1,7 @@
 //! Finds the accelerators of a host in its sysfs, and creates mediated devices.
 //!
 //! Owns the reading of sysfs and the meaning of the `[devices]` and `[mdev_*]` options. It must
-//! never choose a device for a guest: the control plane does. All access goes through [`Sysfs`], so
+//! never choose a device for a guest: the controller does. All access goes through [`Sysfs`], so
 //! a real and a simulated host run the same code.
 
 mod bitstream;

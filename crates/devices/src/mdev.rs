@@ -1,6 +1,6 @@
 //! Mediated devices: parents, existing devices, creating and removing one.
 //!
-//! It never chooses a uuid, a parent or a type. Creating an existing device and removing an absent
+//! It never chooses a UUID, a parent or a type. Creating an existing device and removing an absent
 //! one succeed, because the caller may repeat a step after a crash.
 
 use std::io::ErrorKind;
@@ -54,7 +54,7 @@ impl Parent {
 /// An existing mediated device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mdev {
-    /// Its uuid.
+    /// Its UUID.
     pub uuid: Uuid,
     /// Address of its parent.
     pub parent: String,
@@ -94,7 +94,7 @@ pub(crate) fn parents_and_problems(
     Ok(parents)
 }
 
-/// All mediated devices of the host, by uuid.
+/// All mediated devices of the host, by UUID.
 pub fn mdevs(sysfs: &dyn Sysfs) -> Result<Vec<Mdev>, Error> {
     mdevs_and_problems(sysfs, &mut Vec::new())
 }
@@ -115,7 +115,7 @@ pub(crate) fn mdevs_and_problems(
     Ok(mdevs)
 }
 
-/// The mediated device of that uuid, if it exists.
+/// The mediated device of that UUID, if it exists.
 pub fn find(sysfs: &dyn Sysfs, uuid: Uuid) -> Result<Option<Mdev>, Error> {
     let link = format!("{MDEVS}/{uuid}");
     let resolved =

@@ -1,6 +1,6 @@
 //! The GPU instances of cards in MIG mode, as the driver shows and changes them.
 //!
-//! It never decides which instance a guest gets: the control plane chooses profile and place. Creating an instance that
+//! It never decides which instance a guest gets: the controller chooses profile and place. Creating an instance that
 //! exists and destroying one that is gone succeed, because the caller may repeat a step after a crash.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! An overview of a host's usable devices and of those that the options offer, for an operator who
-//! sets up a host, without a control plane.
+//! sets up a host, without a controller.
 //!
 //! Read-only: it is safe to run on a host in use.
 

@@ -56,7 +56,7 @@ impl Cache {
         Self { config, layout, images, locks: Mutex::default() }
     }
 
-    /// The control plane.
+    /// The controller.
     pub fn source(&self) -> &dyn Images {
         &*self.images
     }

@@ -1,4 +1,4 @@
-//! The source of image bytes and vendor data: the control plane.
+//! The source of image bytes and vendor data: the controller.
 
 use std::pin::Pin;
 

@@ -43,7 +43,7 @@ pub struct EnrollOptions {
 }
 
 /// Default validity of a host's certificate: thirty days. A host renews ten days
-/// before the end, so it tolerates that much downtime of itself or the control plane.
+/// before the end, so it tolerates that much downtime of itself or the controller.
 pub const VALID: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Returns the existing hosts whose names equal the given one in lower case, whether or not they

@@ -22,7 +22,7 @@ pub struct Document {
     pub name: String,
     /// Its host name, with the domain ([`hostname`]).
     pub hostname: String,
-    /// The metadata that the control plane has resolved. `hostname`, `user_data` and `files` in it are not used.
+    /// The metadata that the controller has resolved. `hostname`, `user_data` and `files` in it are not used.
     pub guest: GuestMetadata,
     /// The user data, decoded.
     pub user_data: Option<Vec<u8>>,

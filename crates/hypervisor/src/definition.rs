@@ -8,7 +8,7 @@ use kilonova_node_api::{Attachment, Domain, DomainConfig, Machine, Volume, Volum
 /// The content of a domain's XML, which is its only copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The server, whose id is also the domain's uuid.
+    /// The server, whose id is also the domain's UUID.
     pub server: ServerId,
     /// The configuration.
     pub config: DomainConfig,

@@ -104,7 +104,7 @@ pub enum FoundDisks {
 /// A defined domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinedDomain {
-    /// The server, whose id is the domain's uuid.
+    /// The server, whose id is the domain's UUID.
     pub server: ServerId,
     /// Its state.
     pub state: DomainState,
@@ -122,7 +122,7 @@ impl DefinedDomain {
 /// Mediated devices that a hypervisor persists, so that they exist again after a reboot of the
 /// host. Creating an existing device and removing an absent one succeed.
 pub trait Mdevs: Send + Sync {
-    /// Creates a mediated device. A device with that uuid but another parent or type is an error
+    /// Creates a mediated device. A device with that UUID but another parent or type is an error
     /// and stays untouched.
     fn create<'a>(
         &'a self,

@@ -1,4 +1,4 @@
-//! Typed identifiers: one type for each kind of object, so that a server's uuid cannot be passed as
+//! Typed identifiers: one type for each kind of object, so that a server's UUID cannot be passed as
 //! a provider's. The names that hosts and operators choose are identifiers too: [`HostName`] and
 //! [`ResourceClass`]. They are here because every layer uses them, from the agent to the tables.
 //!
@@ -38,7 +38,7 @@ kinds! {
     DeviceId, DeviceKind, "device";
     /// A part of a device that is scheduled on its own.
     DeployableId, DeployableKind, "deployable";
-    /// The object that is attached to a guest: an mdev's uuid, a VF's or PF's address.
+    /// The object that is attached to a guest: an mdev's UUID, a VF's or PF's address.
     AttachHandleId, AttachHandleKind, "attach_handle";
     /// One accelerator requested for one consumer.
     ArqId, ArqKind, "arq";
@@ -60,7 +60,7 @@ kinds! {
     SecurityGroupId, SecurityGroupKind, "security_group";
     /// One rule of a security group.
     SecurityGroupRuleId, SecurityGroupRuleKind, "security_group_rule";
-    /// A volume of the cloud's Cinder.
+    /// A volume of the external Cinder.
     VolumeId, VolumeKind, "volume";
     /// A snapshot of a volume.
     SnapshotId, SnapshotKind, "snapshot";

@@ -21,7 +21,7 @@ use crate::job::JobStats;
 /// A change of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The domain's uuid.
+    /// The domain's UUID.
     pub domain: Uuid,
 }
 

@@ -1,4 +1,4 @@
-//! The control plane as an agent sees it: a call within one process, HTTP between machines.
+//! The controller as an agent sees it: a call within one process, HTTP between machines.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use crate::{
     VendordataRequest,
 };
 
-/// The future that a call to the control plane returns.
+/// The future that a call to the controller returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
 
-/// The reason why the control plane refused a call.
+/// The reason why the controller refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// A newer process registered for this host; this one must stop.
     Fenced,
     /// The registration is invalid; the text is for the host's operator.
     Rejected(String),
-    /// The control plane is unavailable; retry.
+    /// The controller is unavailable; retry.
     Unavailable(String),
 }
 
@@ -37,7 +37,7 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The calls that the control plane offers to agents. Only agents open connections.
+/// The calls that the controller offers to agents. Only agents open connections.
 pub trait ControlPlane: Send + Sync + 'static {
     /// Registers the host with its inventory. Every later call carries the epoch of the answer.
     fn register(&self, registration: Registration) -> ControlFuture<'_, Session>;
@@ -51,7 +51,7 @@ pub trait ControlPlane: Send + Sync + 'static {
         since: i64,
     ) -> ControlFuture<'a, Batch>;
 
-    /// Reports observations. The control plane has stored them when it answers.
+    /// Reports observations. The controller has stored them when it answers.
     fn observed<'a>(
         &'a self,
         host: &'a HostName,
@@ -59,7 +59,7 @@ pub trait ControlPlane: Send + Sync + 'static {
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()>;
 
-    /// Reports the results of orders. The control plane has stored them when it answers.
+    /// Reports the results of orders. The controller has stored them when it answers.
     fn report_orders<'a>(
         &'a self,
         host: &'a HostName,
@@ -104,7 +104,7 @@ pub trait ControlPlane: Send + Sync + 'static {
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()>;
 
-    /// Stores the password of a guest, once, or reads it. The control plane has stored it when it
+    /// Stores the password of a guest, once, or reads it. The controller has stored it when it
     /// answers.
     fn guest_password<'a>(
         &'a self,

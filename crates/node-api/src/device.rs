@@ -88,7 +88,7 @@ pub struct Attempt {
     pub number: i64,
 }
 
-/// The control plane's answer to a registration.
+/// The controller's answer to a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Larger than that of every earlier registration of this host.
@@ -175,7 +175,7 @@ pub struct Mig {
     pub slices: u8,
     /// The profiles of GPU instances that vGPU types need.
     pub profiles: Vec<MigProfile>,
-    /// The placements of GPU instances that do not belong to a guest of this control plane.
+    /// The placements of GPU instances that do not belong to a guest of this cloud.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<MigPlacement>,
 }
@@ -291,7 +291,7 @@ pub struct Deployable {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum HandleSlot {
-    /// Capacity for `count` mediated devices of a type; the control plane chooses each uuid.
+    /// Capacity for `count` mediated devices of a type; the controller chooses each UUID.
     Mdev {
         /// Mdev type, `nvidia-35`.
         mdev_type: String,
@@ -317,13 +317,13 @@ pub enum HandleSlot {
     },
 }
 
-/// A device for a guest, chosen by the control plane.
+/// A device for a guest, chosen by the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Attachment {
     /// A mediated device; the agent creates it if necessary.
     Mdev {
-        /// Its uuid.
+        /// Its UUID.
         uuid: uuid::Uuid,
         /// Address of the parent device.
         parent: String,
@@ -353,7 +353,7 @@ pub enum Attachment {
 }
 
 impl Attachment {
-    /// Identifies the device on its host: the uuid of a mediated device, the address of a function.
+    /// Identifies the device on its host: the UUID of a mediated device, the address of a function.
     pub fn key(&self) -> String {
         match self {
             Self::Mdev { uuid, .. } => uuid.to_string(),

@@ -51,7 +51,7 @@ pub struct GuestMetadata {
     #[serde(skip_serializing_if = "is_default")]
     pub security_groups: Vec<String>,
     /// True if the operator's services provide vendor data for the guest, which the host requests
-    /// from the control plane.
+    /// from the controller.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_vendordata: bool,
     /// The files of the request that created or rebuilt the server. Only the config drive contains them.

@@ -29,7 +29,7 @@ pub struct Interface {
     /// Fixed addresses, in order.
     pub addresses: Vec<Address>,
     /// The host device that serves as this interface and is also among the guest's devices: a PCI
-    /// address, or the uuid of a mediated device. `None` for a tap.
+    /// address, or the UUID of a mediated device. `None` for a tap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The device tag in the guest's metadata.

@@ -76,7 +76,7 @@ pub struct RevokedHost {
     pub host: HostName,
 }
 
-/// The control plane's time.
+/// The controller's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// Microseconds since 1970 on the wire.

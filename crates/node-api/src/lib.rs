@@ -1,4 +1,4 @@
-//! The documents that travel between the control plane and an agent.
+//! The documents that travel between the controller and an agent.
 //!
 //! They are level-triggered: a document describes the desired state ("this domain, running, with
 //! these devices, generation 7"), never a command. An agent may miss any number of documents and is

@@ -1,6 +1,6 @@
 //! Hardware properties of a guest beyond its size, from its image and its flavor.
 //!
-//! The control plane has validated every value; a host uses them unchecked. The host chooses a
+//! The controller has validated every value; a host uses them unchecked. The host chooses a
 //! default for each value that is not set.
 
 use kilonova_ids::ImageId;

@@ -94,7 +94,7 @@ pub const SNAPSHOT_STEP: &str = "snapshot";
 pub const DESTROY_STEP: &str = "destroy";
 
 /// The step in observations of a document from before the removal of its guest: the host has carried out the later
-/// document that requested the removal, and the control plane has lost that document.
+/// document that requested the removal, and the controller has lost that document.
 pub const REMOVED_STEP: &str = "removed";
 
 /// The step in observations of a document that requires existing disks, on a host that has neither the guest nor its root
@@ -102,7 +102,7 @@ pub const REMOVED_STEP: &str = "removed";
 pub const NO_DISK_STEP: &str = "no_disk";
 
 /// The step in observations of a document from before a rebuild of its guest: the host has carried out the later document
-/// that requested the rebuild, and the control plane has lost that document. The guest and its disks stay as they are.
+/// that requested the rebuild, and the controller has lost that document. The guest and its disks stay as they are.
 pub const REBUILT_STEP: &str = "rebuilt";
 
 impl Outcome {

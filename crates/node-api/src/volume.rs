@@ -2,7 +2,7 @@
 //! connector.
 //!
 //! A document lists the volumes that its guest has. Volumes, like interfaces, are attached and detached by a change of
-//! that list, never by a command. A volume's connection is parsed from Cinder's `connection_info` by the control plane;
+//! that list, never by a command. A volume's connection is parsed from Cinder's `connection_info` by the controller;
 //! a host never sees the original. Only a document contains the secrets of a connection: a domain's XML, an observation
 //! and a log do not.
 
@@ -31,7 +31,7 @@ pub struct Volume {
     pub volume_id: VolumeId,
     /// Its attachment to this host.
     pub attachment_id: AttachmentId,
-    /// The disk's name in the guest, without a directory: `vdb`. The control plane chooses it.
+    /// The disk's name in the guest, without a directory: `vdb`. The controller chooses it.
     pub device: String,
     /// The disk's bus.
     pub bus: Bus,

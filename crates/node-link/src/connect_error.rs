@@ -52,13 +52,13 @@ fn remedy(text: &str) -> Option<&'static str> {
     let says = |word: &str| text.contains(&format!("alert: {word}"));
     if says("CertificateExpired") {
         return Some(
-            "the control plane considers the certificate of this host expired: compare the clocks, \
+            "the controller considers the certificate of this host expired: compare the clocks, \
              or create a token with `kilonova node enroll` and join again",
         );
     }
     if says("UnknownCA") || says("BadCertificate") || says("DecryptError") {
         return Some(
-            "the certificate of this host is not from the control plane's authority: check the URL, \
+            "the certificate of this host is not from the controller's authority: check the URL, \
              or create a token with `kilonova node enroll` and join again",
         );
     }
@@ -74,10 +74,10 @@ fn remedy(text: &str) -> Option<&'static str> {
     }
     if text.contains("expired") || text.contains("not valid yet") {
         return Some(
-            "the certificate of the control plane is not valid at this time: compare the clocks",
+            "the certificate of the controller is not valid at this time: compare the clocks",
         );
     }
-    Some("the server is not the control plane that this host joined: check the URL")
+    Some("the server is not the controller that this host joined: check the URL")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The identity of a host that has joined: certificate, key, and the control plane. It is one file
+//! The identity of a host that has joined: certificate, key, and the controller. It is one file
 //! with mode 0600, replaced atomically, so that a certificate never exists without its key.
 
 use std::io::Write as _;
@@ -25,7 +25,7 @@ pub struct Identity {
 /// The identity of a host.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostIdentity {
-    /// The control plane.
+    /// The controller.
     pub control: String,
     /// The host's name, as in its certificate.
     pub host: HostName,
@@ -61,7 +61,7 @@ impl HostIdentity {
         Ok(kilonova_pki::certified(&self.authority, &self.certificate, &self.key)?)
     }
 
-    /// A connection to the control plane as this host.
+    /// A connection to the controller as this host.
     ///
     /// # Errors
     /// If the identity is invalid.
@@ -77,7 +77,7 @@ impl HostIdentity {
         Remote::certified(controllers, self.settings()?)
     }
 
-    /// The digest of the trusted authorities, which the host reports to the control plane.
+    /// The digest of the trusted authorities, which the host reports to the controller.
     pub fn trust(&self) -> String {
         Fingerprint::of(self.authority.as_bytes()).to_string()
     }
@@ -111,11 +111,11 @@ impl Identity {
     }
 
     /// Joins with a new key. It first checks that the identity can be written, because a token
-    /// works only once. Waits up to [`JOIN_LIMIT`](super::JOIN_LIMIT) for a control plane that cannot be
+    /// works only once. Waits up to [`JOIN_LIMIT`](super::JOIN_LIMIT) for a controller that cannot be
     /// reached yet.
     ///
     /// # Errors
-    /// If the control plane refuses, or the identity cannot be written.
+    /// If the controller refuses, or the identity cannot be written.
     pub async fn join(
         &self,
         url: &str,
@@ -131,7 +131,7 @@ impl Identity {
         let given = kilonova_pki::fingerprint(&credential.authority)?;
         if given != token.authority {
             return Err(Error::Refused(Refusal::Rejected(format!(
-                "the control plane's authority ({given}) does not match the join token"
+                "the controller's authority ({given}) does not match the join token"
             ))));
         }
         let known = HostIdentity {
@@ -148,7 +148,7 @@ impl Identity {
     /// Requests a new certificate with a new key, authenticated by the present one.
     ///
     /// # Errors
-    /// If the control plane refuses, or the identity cannot be written.
+    /// If the controller refuses, or the identity cannot be written.
     pub async fn renew(
         &self,
         remote: &Remote,

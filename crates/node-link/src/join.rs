@@ -21,8 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
-/// Requests the first certificate of a host from the control plane at `url`. Fails before sending
-/// anything if the control plane's authority does not match the token. If no controller can be
+/// Requests the first certificate of a host from the controller at `url`. Fails before sending
+/// anything if the controller's authority does not match the token. If no controller can be
 /// reached, tries again until `limit` ([`JOIN_LIMIT`]) has passed.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub async fn join(
             Err(error) if error.is_connect() => return Err(unavailable(error)),
             Err(error) => {
                 return Err(Refusal::Unavailable(format!(
-                    "{}; the control plane may have used the token, which works only once: run \
+                    "{}; the controller may have used the token, which works only once: run \
                      the same command again, and if the token is refused, create a new one with \
                      `kilonova node enroll --host {host}`",
                     connect_error::explain(&error)
@@ -60,7 +60,7 @@ pub async fn join(
         let (why, pause) = (connect_error::explain(&error), pause(tries));
         if begun.elapsed() + pause > limit {
             return Err(Refusal::Unavailable(format!(
-                "could not reach the control plane within {} s: {why}; check the URL, the network \
+                "could not reach the controller within {} s: {why}; check the URL, the network \
                  and that a controller runs with [node] listen, then run the same command again: \
                  the token was not used",
                 limit.as_secs()
@@ -68,7 +68,7 @@ pub async fn join(
         }
         tracing::warn!(
             %host, %why, retry_in = ?pause,
-            "could not reach the control plane in order to join; nothing was sent; trying again"
+            "could not reach the controller in order to join; nothing was sent; trying again"
         );
         remote.addresses.leave(at);
         tokio::time::sleep(pause).await;

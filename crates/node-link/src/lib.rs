@@ -1,7 +1,7 @@
-//! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
+//! The controller for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
 //! Owns the connection and the mapping of refusals. It must never wait, or retry a request that may
-//! have been sent: the agent decides that, in the same way for every control plane. Only [`join()`]
+//! have been sent: the agent decides that, in the same way for every controller. Only [`join()`]
 //! waits, because it precedes the agent. If a request gets no answer, or a controller answers that it
 //! is unavailable, the next request goes to the next address.
 
@@ -65,7 +65,7 @@ const SHA512: &str = "x-image-sha512";
 /// Header: the sender's time in microseconds since 1970.
 const CLOCK: &str = "x-kilonova-clock";
 
-/// A control plane at one or several URLs.
+/// The controllers, at one or several URLs.
 #[derive(Clone)]
 pub struct Remote {
     client: Arc<RwLock<Client>>,
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// A control plane at `url` (`http://ADDRESS:PORT`) with a shared `token`. The token is sent in
+    /// A controller at `url` (`http://ADDRESS:PORT`) with a shared `token`. The token is sent in
     /// clear text: use it only on a single machine and in tests. Here and below, `url` may be a
     /// list of controllers, separated by commas.
     ///
@@ -94,7 +94,7 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token })
     }
 
-    /// A control plane whose API port has TLS (`https://NAME:PORT`). It authenticates this host by
+    /// A controller whose API port has TLS (`https://NAME:PORT`). It authenticates this host by
     /// the shared token; its certificate must be signed by one of the authorities (PEM).
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Remote {
         Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token })
     }
 
-    /// A control plane at `url` (`https://ADDRESS:PORT`) that authenticates this host by
+    /// A controller at `url` (`https://ADDRESS:PORT`) that authenticates this host by
     /// certificate.
     ///
     /// # Errors
@@ -125,10 +125,10 @@ impl Remote {
         Ok(())
     }
 
-    /// The control plane's time.
+    /// The controller's time.
     ///
     /// # Errors
-    /// If the control plane refuses or is unavailable.
+    /// If the controller refuses or is unavailable.
     pub async fn clock(&self) -> Result<Clock, Refusal> {
         self.ask(self.request(Method::GET, "/v1/clock").timeout(CONNECT * 2)).await
     }
@@ -136,7 +136,7 @@ impl Remote {
     /// Requests a new certificate for the host of the present one.
     ///
     /// # Errors
-    /// If the control plane refuses or is unavailable.
+    /// If the controller refuses or is unavailable.
     pub async fn renew(&self, host: &HostName, renewal: &Renewal) -> Result<Credential, Refusal> {
         let path = format!("/v1/hosts/{}/certificate", url::segment(host));
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
@@ -145,7 +145,7 @@ impl Remote {
     /// The authorities that the host must trust. `has` is the digest of those that it trusts now.
     ///
     /// # Errors
-    /// If the control plane refuses or is unavailable. A control plane of an earlier version
+    /// If the controller refuses or is unavailable. A controller of an earlier version
     /// refuses the request.
     pub async fn authorities(&self, host: &HostName, has: &str) -> Result<Authorities, Refusal> {
         let path = format!("/v1/hosts/{}/authorities?has={has}", url::segment(host));
@@ -155,7 +155,7 @@ impl Remote {
     /// The revoked certificates.
     ///
     /// # Errors
-    /// If the control plane refuses or is unavailable.
+    /// If the controller refuses or is unavailable.
     pub async fn revocations(&self) -> Result<Revocations, Refusal> {
         self.ask(self.request(Method::GET, "/v1/revocations").timeout(CONNECT * 2)).await
     }
@@ -214,7 +214,7 @@ async fn read(answer: Response) -> Result<(HeaderMap, Vec<u8>), Refusal> {
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| {
-        Refusal::Unavailable(format!("unexpected answer from the control plane: {error}"))
+        Refusal::Unavailable(format!("unexpected answer from the controller: {error}"))
     })
 }
 
@@ -292,7 +292,7 @@ impl ControlPlane for Remote {
             let (headers, bytes) = self.send(self.request(Method::GET, &path)).await?;
             let size = headers.get(SIZE).and_then(|value| value.to_str().ok()?.parse().ok());
             let size = size.ok_or_else(|| {
-                Refusal::Unavailable(format!("the control plane sent a chunk without {SIZE}"))
+                Refusal::Unavailable(format!("the controller sent a chunk without {SIZE}"))
             })?;
             let header = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
             Ok(Chunk { size, bytes, format: header(FORMAT), sha512: header(SHA512) })

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The refusal for a status and a body. A status that is not known to be final means retry.
 pub(super) fn read(status: StatusCode, body: &[u8]) -> Refusal {
-    let why = message(body).unwrap_or_else(|| format!("the control plane answered {status}"));
+    let why = message(body).unwrap_or_else(|| format!("the controller answered {status}"));
     match status {
         StatusCode::CONFLICT => Refusal::Fenced,
         StatusCode::BAD_REQUEST

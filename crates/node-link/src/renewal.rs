@@ -1,6 +1,6 @@
 //! Keeps a host's certificate valid: renews it in time, uses a certificate that an operator
 //! installed by joining again, and follows a rotation of the cloud's authority: it trusts the
-//! authorities that the control plane names, and replaces a certificate of an authority that no
+//! authorities that the controller names, and replaces a certificate of an authority that no
 //! longer signs.
 //!
 //! It never gives up: a host with an expired certificate keeps its guests, and its log tells the
@@ -100,7 +100,7 @@ async fn follow(
     let host = &known.host;
     let named = match remote.authorities(host, &known.trust()).await {
         Ok(named) => named,
-        // A control plane of an earlier version does not know this request. The agent's other
+        // A controller of an earlier version does not know this request. The agent's other
         // requests log other failures.
         Err(error) => {
             tracing::debug!(%error, "could not request the authorities");
@@ -153,7 +153,7 @@ async fn check(
     let (certificate, now) = (known.parsed_certificate().map_err(text)?, Timestamp::now());
     if certificate.has_expired(now) {
         return Err(format!(
-            "the certificate of this host has expired, so the control plane refuses it; its guests \
+            "the certificate of this host has expired, so the controller refuses it; its guests \
              keep running. Create a token with `kilonova node enroll --host {host}`, and run the \
              command that it prints"
         ));

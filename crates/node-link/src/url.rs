@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-/// Why there is no connection to the control plane.
+/// Why there is no connection to the controller.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
     /// The URL is invalid.
-    #[error("{0:?} is not a URL of a control plane, such as {1}://192.0.2.1:8774")]
+    #[error("{0:?} is not a URL of a controller, such as {1}://192.0.2.1:8774")]
     Url(String, &'static str),
     /// The token is invalid.
     #[error("the token is empty or has invalid characters; copy the file node.token again")]
@@ -22,7 +22,7 @@ pub enum Error {
     /// A certificate or a key is invalid.
     #[error(transparent)]
     Pki(#[from] kilonova_pki::Error),
-    /// The control plane refused.
+    /// The controller refused.
     #[error("{0}")]
     Refused(kilonova_node_api::Refusal),
     /// The HTTP client could not be created.

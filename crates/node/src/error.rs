@@ -48,8 +48,8 @@ pub enum Error {
         /// The cause.
         source: kilonova_hypervisor::Error,
     },
-    /// The control plane refused the host.
-    #[error("host {host}: the control plane refused it: {why}")]
+    /// The controller refused the host.
+    #[error("host {host}: the controller refused it: {why}")]
     Rejected {
         /// The host.
         host: HostName,

@@ -1,4 +1,4 @@
-//! Tests of the agent with a control plane in memory.
+//! Tests of the agent with a controller in memory.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The authority: one key that signs the certificates of hosts and the control plane.
+//! The authority: one key that signs the certificates of hosts and the controller.
 
 use std::net::IpAddr;
 
@@ -136,7 +136,7 @@ impl Authority {
         Ok((made.pem(), issued))
     }
 
-    /// Issues a certificate for the control plane with a new key, both PEM. `names` are host names
+    /// Issues a certificate for the controller with a new key, both PEM. `names` are host names
     /// or addresses for clients other than hosts.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Authority {
         names: &[String],
         now: Timestamp,
     ) -> Result<(String, String), Error> {
-        let failed = |why: rcgen::Error| Error::unmade("the control plane's certificate", why);
+        let failed = |why: rcgen::Error| Error::unmade("the controller's certificate", why);
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = leaf(CONTROL_PLANE, now, SERVER_VALID)?;
         params.subject_alt_names.push(name(CONTROL_PLANE)?);

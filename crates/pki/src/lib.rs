@@ -1,10 +1,10 @@
-//! The cloud's certificate authority, and the TLS settings of hosts and the control plane.
+//! The cloud's certificate authority, and the TLS settings of hosts and the controller.
 //!
 //! Owns the creation and parsing of certificates, join tokens, and the TLS settings of both sides.
 //! It must never read a file or a clock: keys are passed as text, and the caller passes the time.
 //!
 //! A host's certificate is valid as client and server, which libvirt needs for `qemu+tls`. Only the
-//! control plane's certificate has the name [`CONTROL_PLANE`], so no host can impersonate it.
+//! controller's certificate has the name [`CONTROL_PLANE`], so no host can impersonate it.
 
 mod authority;
 mod certificate;
@@ -29,6 +29,6 @@ pub use tls::{Own, anonymous, certified, joining, of_users, own, server, trustin
 pub use token::{Secret, Token};
 pub use trust::Trust;
 
-/// The name in the control plane's certificates and in no host's. A host expects it regardless of
+/// The name in the controller's certificates and in no host's. A host expects it regardless of
 /// the address to which it connects.
 pub const CONTROL_PLANE: &str = "control-plane.kilonova.internal";

@@ -46,7 +46,7 @@ pub fn own(pem: &str, key: &str, authority: &CertificateDer<'static>) -> Result<
     Ok(Arc::new(made.map_err(|error| Error::unreadable("certificate and key", error))?))
 }
 
-/// The control plane's settings. A client certificate must be from an authority that is trusted at
+/// The controller's settings. A client certificate must be from an authority that is trusted at
 /// that time. A client without one may connect in order to join; the request handler must allow it
 /// nothing else.
 ///
@@ -141,19 +141,19 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<WebPkiServerV
 
 fn control_plane() -> Result<ServerName<'static>, rustls::Error> {
     ServerName::try_from(CONTROL_PLANE)
-        .map_err(|_| rustls::Error::General("the control plane has no name".into()))
+        .map_err(|_| rustls::Error::General("the controller has no name".into()))
 }
 
-/// The means of verifying the control plane's authority.
+/// The means of verifying the controller's authority.
 #[derive(Debug)]
 enum By {
     /// Known authorities.
     Authority(Arc<WebPkiServerVerifier>),
-    /// The authority with this fingerprint, whose certificate the control plane sends.
+    /// The authority with this fingerprint, whose certificate the controller sends.
     Fingerprint(Fingerprint),
 }
 
-/// Verifies that the certificate has the name reserved for the control plane, regardless of the
+/// Verifies that the certificate has the name reserved for the controller, regardless of the
 /// address used.
 #[derive(Debug)]
 struct OfControlPlane {
@@ -180,7 +180,7 @@ impl By {
         let Some(authority) = authority else {
             // `General` is the only error with a text of our own.
             return Err(rustls::Error::General(format!(
-                "the control plane's authority is not the one in the token ({fingerprint}); check \
+                "the controller's authority is not the one in the token ({fingerprint}); check \
                  the URL, or create a new token"
             )));
         };

@@ -61,9 +61,9 @@ impl FromStr for Secret {
 /// A join token: `kn1.SECRET.FINGERPRINT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Authenticates the host to the control plane.
+    /// Authenticates the host to the controller.
     pub secret: Secret,
-    /// Authenticates the control plane to the host.
+    /// Authenticates the controller to the host.
     pub authority: Fingerprint,
 }
 

@@ -1,4 +1,4 @@
-//! The authorities that the control plane trusts. They change at run time when an operator rotates
+//! The authorities that the controller trusts. They change at run time when an operator rotates
 //! the authority; each handshake is verified with the authorities trusted at that moment. TLS does
 //! not verify a resumed session again, so the request handler compares the issuer with the trusted
 //! authorities at each request.

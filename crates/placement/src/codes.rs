@@ -2,7 +2,7 @@
 
 /// A concurrent write succeeded first: read again and retry.
 pub const CONCURRENT_UPDATE: &str = "placement.concurrent_update";
-/// The name or uuid exists.
+/// The name or UUID exists.
 pub const DUPLICATE_NAME: &str = "placement.duplicate_name";
 /// The inventory has allocations.
 pub const INVENTORY_IN_USE: &str = "placement.inventory.inuse";

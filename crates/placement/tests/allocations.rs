@@ -342,7 +342,7 @@ async fn a_negative_allocation_ratio_is_no_violation() {
     }
 }
 
-/// A uuid in two spellings would be written twice: the amounts in use would then be wrong.
+/// A UUID in two spellings would be written twice: the amounts in use would then be wrong.
 #[tokio::test]
 async fn two_spellings_of_one_uuid_in_a_body_are_refused() {
     const PROVIDER: &str = "bbbbbbbb-0000-4000-8000-000000000001";

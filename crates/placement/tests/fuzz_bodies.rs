@@ -45,7 +45,7 @@ struct Write {
     body: Option<Value>,
 }
 
-/// A mutation of a body at its n-th value; `Respell` counts only values under a uuid.
+/// A mutation of a body at its n-th value; `Respell` counts only values under a UUID.
 #[derive(Debug, Clone)]
 enum Mutation {
     Remove(usize),
@@ -331,7 +331,7 @@ fn is_uuid(key: &str) -> bool {
     PROVIDERS.contains(&key) || CONSUMERS.contains(&key)
 }
 
-/// The same uuid, with its first dash one digit earlier.
+/// The same UUID, with its first dash one digit earlier.
 fn respelt(uuid: &str) -> String {
     format!("{}-{}{}", &uuid[..7], &uuid[7..8], &uuid[9..])
 }

@@ -18,7 +18,7 @@ pub enum Value {
     Int(i64),
     /// `DOUBLE PRECISION`.
     Real(f64),
-    /// `TEXT`; uuids and JSON documents too.
+    /// `TEXT`; UUIDs and JSON documents too.
     Text(String),
 }
 
@@ -366,7 +366,7 @@ impl Row {
         Ok(self.int_opt(column)?.map(SignedDuration::from_micros))
     }
 
-    /// A typed uuid stored as text.
+    /// A typed UUID stored as text.
     pub fn id<K: newtype_uuid::TypedUuidKind>(
         &self,
         column: impl Column,
@@ -374,7 +374,7 @@ impl Row {
         uuid(column, self.at(column)?)
     }
 
-    /// A typed uuid that may be NULL.
+    /// A typed UUID that may be NULL.
     pub fn id_opt<K: newtype_uuid::TypedUuidKind>(
         &self,
         column: impl Column,

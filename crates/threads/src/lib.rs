@@ -107,7 +107,7 @@ impl Pool {
         task.await.map_err(|_| panicked)
     }
 
-    /// Starts `work` without waiting for it. For clean-up such as deleting a file: dropping the pool
+    /// Starts `work` without waiting for it. For cleanup such as deleting a file: dropping the pool
     /// drops work that has not begun.
     pub fn start(&self, work: impl FnOnce() + Send + 'static) {
         if let Some(runtime) = &self.0.runtime {

@@ -26,7 +26,7 @@ impl CertifiedHost {
         }
         Err(Refusal::forbidden(format!(
             "The certificate of this connection belongs to host {}, which cannot act for host {}. Set \
-             [DEFAULT] host of the agent to the name under which it enrolled, or enrol it again.",
+             [DEFAULT] host of the agent to the name under which it enrolled, or enroll it again.",
             self.0,
             host.escape_debug()
         )))

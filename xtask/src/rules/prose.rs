@@ -40,6 +40,16 @@ const PATTERNS: &[(&str, &str)] = &[
     (r"\bcalled off\b|\bcalls off\b", "the word is abort or cancel"),
     (r"\bstands still\b|\bstood still\b", "the word is paused or stuck"),
     (r"\bhas gone wrong\b|\bwent wrong\b", "say what failed"),
+    (r"\b[Cc]ontrol planes?\b", "the word is controller"),
+    (
+        r"\b(?:silent|lost) hosts?\b|\bhosts? (?:is|are|was|were|has been) (?:silent|lost)\b",
+        "of a host, the word is down",
+    ),
+    (r"\b[Ee]nrol(?:s|ment)?(?:[ .,;:]|$)", "the word is enroll"),
+    (
+        r"\b(?:[Tt]he|[Aa]n?) (?:cloud's|existing) (?:Keystone|Glance|Neutron|Cinder)\b",
+        "the word is external",
+    ),
 ];
 
 /// A string literal is prose if it has more words than this.
@@ -208,6 +218,24 @@ mod tests {
             "Nobody may read it.",
         ] {
             assert_eq!(comment(term), 0, "{term}");
+        }
+    }
+
+    #[test]
+    fn rejected_words_of_the_glossary_are_found() {
+        for text in [
+            "The control plane answers.",
+            "A lost host.",
+            "The host is silent.",
+            "Enrol a host.",
+            "Enrolment.",
+            "The cloud's Neutron.",
+            "An existing Glance.",
+        ] {
+            assert_eq!(findings("docs/a.md", &format!("{text}\n")), 1, "{text}");
+        }
+        for text in ["Enroll it.", "It is enrolled.", "An existing nova.conf.", "`/enrolment`"] {
+            assert_eq!(findings("docs/a.md", &format!("{text}\n")), 0, "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Checks that the control plane is reachable, accepts this host, and has the same time.
+//! Checks that the controller is reachable, accepts this host, and has the same time.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) async fn check(settings: &Settings, report: &mut Report) {
                 return report.wrong(
                     "identity",
                     "this host has not joined a cloud",
-                    "run `kilonova node enroll` on the control plane, then the printed command on this host",
+                    "run `kilonova node enroll` on the controller, then the printed command on this host",
                 );
             }
             Err(error) => Err(error.to_string()),
@@ -94,17 +94,17 @@ async fn clock(remote: &Remote, report: &mut Report) {
         Ok(clock) => clock.now,
         Err(error) => {
             return report.wrong(
-                "control plane",
+                "controller",
                 error.to_string(),
                 "check that it runs and that its port is open for this host; guests run without it",
             );
         }
     };
-    report.ok("control plane", "answers");
+    report.ok("controller", "answers");
     evaluate(ahead(asked, Timestamp::now(), theirs), report);
 }
 
-/// How far this host's clock is ahead of the control plane's. `theirs` is the control plane's time at
+/// How far this host's clock is ahead of the controller's. `theirs` is the controller's time at
 /// some moment between `asked` and `replied`.
 pub fn ahead(asked: Timestamp, replied: Timestamp, theirs: Timestamp) -> SignedDuration {
     let half = replied.duration_since(asked).checked_div(2).unwrap_or_default();
@@ -114,12 +114,12 @@ pub fn ahead(asked: Timestamp, replied: Timestamp, theirs: Timestamp) -> SignedD
 fn evaluate(ahead: SignedDuration, report: &mut Report) {
     let by = ahead.unsigned_abs().as_secs();
     let which = if ahead.is_positive() { "ahead of" } else { "behind" };
-    let what = format!("{by} s {which} the control plane's");
+    let what = format!("{by} s {which} the controller's");
     let remedy = "synchronize both by NTP: apt install chrony, and see `chronyc tracking`";
     match ahead.unsigned_abs() {
         far if far > FAR => report.wrong("clock", what, remedy),
         off if off > OFF => report.warn("clock", what, remedy),
-        _ => report.ok("clock", "in sync with the control plane"),
+        _ => report.ok("clock", "in sync with the controller"),
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(report.exit_code(), 0, "{}", report.text());
         evaluate(SignedDuration::from_secs(-600), &mut report);
         assert!(report.exit_code() == 1, "{}", report.text());
-        assert!(report.text().contains("600 s behind the control plane's"), "{}", report.text());
-        assert!(report.text().contains("5 s ahead of the control plane's"), "{}", report.text());
+        assert!(report.text().contains("600 s behind the controller's"), "{}", report.text());
+        assert!(report.text().contains("5 s ahead of the controller's"), "{}", report.text());
     }
 }

@@ -1,4 +1,4 @@
-//! `check`: whether this machine can be a compute host, with a remedy for each problem. It changes
+//! `check`: whether this machine can be a compute host, with a remedy for each finding. It changes
 //! nothing.
 
 mod control;

@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a finding without a problem.
+    /// Adds a finding that needs no remedy.
     pub fn ok(&mut self, area: &'static str, what: impl Into<String>) {
         self.add(area, Level::Ok, what, "");
     }
@@ -93,7 +93,7 @@ impl Report {
         json!({"ready": self.exit_code() == 0, "findings": findings})
     }
 
-    /// The report as text: a line per finding, then the remedies, the worst problems first.
+    /// The report as text: a line per finding, then the remedies, the worst findings first.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for one in &self.findings {

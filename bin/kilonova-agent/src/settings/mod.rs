@@ -26,7 +26,7 @@ pub struct Settings {
     pub state_dir: PathBuf,
     /// The host's name. Default: the name with which it joined, or the machine's host name.
     pub host: Option<HostName>,
-    /// The host's address. Default: the local address of its connection to the control plane.
+    /// The host's address. Default: the local address of its connection to the controller.
     pub my_ip: Option<IpAddr>,
     /// The options of the guests' files.
     pub files: kilonova_disks::DisksConfig,
@@ -78,7 +78,7 @@ pub struct CommandLine {
     pub state_dir: Option<PathBuf>,
     /// The host's name.
     pub host: Option<HostName>,
-    /// The control plane, for a host that has not joined.
+    /// The controller, for a host that has not joined.
     pub control: Option<String>,
     /// The file with the shared token.
     pub token_file: Option<PathBuf>,
@@ -101,7 +101,7 @@ impl Settings {
                 None => Failure::Refused(format!("--host: {error}")),
             })?;
         }
-        // Only the control plane uses aliases, but a nova.conf of a compute host has them too.
+        // Only the controller uses aliases, but a nova.conf of a compute host has them too.
         sources::aliases(&file)?;
         let cells = cells::read(&file)?;
         let guest_cpus = cells.shared().cloned();

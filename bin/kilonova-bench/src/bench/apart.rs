@@ -1,4 +1,4 @@
-//! The cost of the control plane alone: the simulated hosts run in another process and use HTTP, as
+//! The cost of the controller alone: the simulated hosts run in another process and use HTTP, as
 //! real agents do.
 
 use std::path::Path;
@@ -59,13 +59,13 @@ pub async fn run(
         return Err(Failure::Failed(format!("{registered} of {hosts} hosts have registered")));
     }
     let title = format!(
-        "{store}: the control plane alone, {hosts} hosts of 8 GPUs in a process of their own, \
+        "{store}: the controller alone, {hosts} hosts of 8 GPUs in a process of their own, \
          {servers} servers"
     );
     let mut table = Table::new(title, ["".to_owned()]);
     let mut row = |what, unit, aim, figure| table.row(what, unit, aim, [Some(figure)]);
     row("all hosts registered, first start", "s", None, register);
-    row("CPU per host, first start, control plane", "ms", None, register_cpu);
+    row("CPU per host, first start, controller", "ms", None, register_cpu);
     if let Some(cpu) = register_database_cpu {
         row("CPU per host, first start, PostgreSQL", "ms", None, cpu);
     }
@@ -83,7 +83,7 @@ pub async fn run(
     row("boots", "/s", None, boots.per_second());
     row("POST to ACTIVE p50", "ms", None, quantile(&boots.durations, 0.5));
     row("POST to ACTIVE p99", "ms", None, quantile(&boots.durations, 0.99));
-    row("CPU per boot, control plane, polls included", "ms", None, cpu);
+    row("CPU per boot, controller, polls included", "ms", None, cpu);
     row("CPU per boot, hosts", "ms", None, cpu_of_hosts);
     if let Some(cpu) = database {
         row("CPU per boot, PostgreSQL", "ms", None, cpu);

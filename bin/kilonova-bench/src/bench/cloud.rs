@@ -37,7 +37,7 @@ pub struct Cloud {
     directory: PathBuf,
     nodes: PathBuf,
     database: Option<String>,
-    /// The control plane, with the hosts unless they run in another process.
+    /// The controller, with the hosts unless they run in another process.
     pub server: Server,
     /// The hosts, if they run in another process.
     pub apart: Option<Nodes>,

@@ -34,7 +34,7 @@ pub enum Piece {
     Growth,
     /// Boots on hosts that have many servers already.
     Density,
-    /// The control plane, with the hosts in another process.
+    /// The controller, with the hosts in another process.
     Apart,
     /// Boots without room, alone and concurrently with boots that fit.
     NoRoom,
@@ -95,7 +95,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
         tables.push(no_room::run(directory, size, store).await?);
     }
     if size.pieces.contains(&Piece::Apart)
-        && has_time("the control plane alone")
+        && has_time("the controller alone")
         && let Some(hosts) = size.hosts_apart
     {
         tables.push(apart::run(directory, size, store, hosts, size.servers_apart).await?);

@@ -106,7 +106,7 @@ impl Drop for Server {
 pub struct Nodes(Child);
 
 impl Nodes {
-    /// Starts the hosts of a topology against a control plane whose state is below `directory`.
+    /// Starts the hosts of a topology against a controller whose state is below `directory`.
     ///
     /// # Errors
     /// When the process cannot be started.

@@ -29,7 +29,7 @@ use kilonova_program::{say, say_done};
 
 use crate::failure::Failure;
 
-/// OpenStack-compatible control plane for servers with accelerators.
+/// OpenStack-compatible cloud for servers with accelerators.
 #[derive(Debug, Parser)]
 #[command(name = "kilonova", version, after_help = examples::ALL)]
 pub struct Arguments {
@@ -42,7 +42,8 @@ enum Command {
     /// Run the services until SIGTERM or Ctrl-C.
     #[command(after_help = examples::SERVE)]
     Serve(Serve),
-    /// Check configuration, files, database, nodes, clocks, operations, devices and the ledger.
+    /// Check configuration, files, database, hosts, clocks, operations, devices and the ledger: the records of
+    /// servers, allocations and devices.
     /// Exits 0 without errors, 1 for errors, 2 if a check could not run.
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
@@ -74,9 +75,9 @@ enum Command {
     /// Copy the database of a stopped cloud, between SQLite and PostgreSQL.
     #[command(after_help = examples::DATABASE)]
     Database(database::DatabaseArgs),
-    /// Import an existing Placement.
+    /// Import the data of another Placement.
     Placement(placement::PlacementArgs),
-    /// Check the configuration files of an existing Nova, Placement and Cyborg.
+    /// Check the configuration files of a Nova, a Placement and a Cyborg.
     #[command(after_help = examples::CONFIG_CHECK)]
     Config(config::ConfigArgs),
     /// Print a shell completion script.

@@ -112,7 +112,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A client with the host's certificate. Enrols the host with its join token if it has no certificate,
+/// A client with the host's certificate. Enrolls the host with its join token if it has no certificate,
 /// and renews the certificate while the process runs.
 async fn by_certificate(options: &Simulated, topology: &Topology) -> Result<Remote, Failure> {
     let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());

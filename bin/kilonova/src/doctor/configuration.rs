@@ -1,4 +1,4 @@
-//! Checks the configuration file: all of its problems, and the locations that it names.
+//! Checks the configuration file: all of its errors, and the locations that it names.
 
 use std::path::{Path, PathBuf};
 
@@ -23,11 +23,11 @@ pub struct Locations {
     pub named: bool,
     /// The database.
     pub database: DatabaseUrl,
-    /// The settings, unless the configuration file has problems.
+    /// The settings, unless the configuration file has errors.
     pub settings: Option<Box<Settings>>,
 }
 
-/// Checks the configuration and determines the locations, even if the file has problems.
+/// Checks the configuration and determines the locations, even if the file has errors.
 pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Locations, Failure> {
     let config = options.config.clone();
     let problems = config.as_deref().map(config::problems).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Lo
     Ok(Locations { config, state_dir, named, database, settings: settings.map(Box::new) })
 }
 
-/// The state directory and database, from the command line or from a file with other problems.
+/// The state directory and database, from the command line or from a file with other errors.
 fn locations_of_broken_file(options: &DoctorOptions) -> Result<(PathBuf, DatabaseUrl), Failure> {
     let configured = options.config.as_deref().map(config::places).unwrap_or_default();
     let state_dir = options.state_dir.clone().or(configured.state_dir);

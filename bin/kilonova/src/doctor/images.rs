@@ -13,7 +13,7 @@ const AREA: &str = "images";
 
 pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Report) {
     let Some(settings) = &place.settings else {
-        report.skip(AREA, "not checked: the configuration has problems");
+        report.skip(AREA, "not checked: the configuration has errors");
         return;
     };
     if let Some(glance) = &settings.glance {
@@ -45,13 +45,13 @@ pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Repor
 }
 
 async fn examine_glance(settings: &GlanceSettings, report: &mut Report) {
-    report.area(AREA, "in the cloud's Glance ([glance])");
+    report.area(AREA, "in the external Glance ([glance])");
     let answered = match settings.open() {
         Ok(glance) => glance.check().await.map_err(|e| e.to_string()),
         Err(why) => Err(why),
     };
     if let Err(why) = answered {
-        let what = format!("the cloud's Glance cannot be used with Kilonova's own login: {why}");
+        let what = format!("the external Glance cannot be used with Kilonova's own login: {why}");
         let remedy = "check [glance], the catalog of Keystone and the role of the login; until then hosts may \
                       not get images after a restart, and snapshots are not cleaned up";
         report.find(AREA, Level::Error, what, remedy.to_owned());

@@ -1,7 +1,7 @@
 //! The checks of `kilonova doctor`; each finding has a remedy.
 //!
 //! ```text
-//!   configuration   all problems of the file and of the topology that it names
+//!   configuration   all errors of the file and of the topology that it names
 //!   files           who else can read secrets
 //!   tls             the certificate of the API
 //!   store           free space, schema, integrity, the write-ahead log
@@ -55,7 +55,7 @@ pub struct DoctorOptions {
     pub stuck: SignedDuration,
 }
 
-/// Runs all checks. If one cannot run, the report contains the earlier findings and the reason.
+/// Runs all checks. If one cannot run, the output contains the earlier findings and the reason.
 pub async fn examine(options: DoctorOptions) -> Report {
     let mut report = Report::default();
     let place = match configuration::examine(&options, &mut report) {
@@ -114,18 +114,18 @@ async fn examine_database(
     let unread =
         |e: &dyn std::fmt::Display| Failure::Refused(format!("cannot read the ledger: {e}"));
     let bounds = Bounds { stuck: options.stuck, listening };
-    let notices = attention::collect(&store, &bounds).await.map_err(|e| unread(&e))?;
+    let findings = attention::collect(&store, &bounds).await.map_err(|e| unread(&e))?;
     report.hosts = attention::contacts(&store).await.map_err(|e| unread(&e))?;
     report.rules = audit::run(&store).await.map_err(|e| unread(&e))?;
     for (area, about) in summaries(&report.hosts, &bounds) {
         report.area(area, about);
     }
-    for notice in notices {
-        report.find(notice.area, notice.level, notice.what, notice.remedy);
+    for finding in findings {
+        report.find(finding.area, finding.level, finding.what, finding.remedy);
     }
     report.area("ledger", format!("{} rules hold", report.rules.len()));
-    for notice in broken(&report.rules, usize::MAX) {
-        report.find(notice.area, notice.level, notice.what, notice.remedy);
+    for finding in broken(&report.rules, usize::MAX) {
+        report.find(finding.area, finding.level, finding.what, finding.remedy);
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ pub struct Finding {
     pub area: &'static str,
     /// Its severity.
     pub level: Level,
-    /// The problem.
+    /// The condition.
     pub what: String,
     /// The remedy.
     pub remedy: String,
@@ -187,7 +187,7 @@ mod tests {
         assert!(report.text().starts_with("store          ok       fine\n"), "{}", report.text());
         report.find("nodes", Level::Note, "so", "nothing");
         assert_eq!((report.exit_code(false), report.exit_code(true)), (0, 0));
-        report.find("nodes", Level::Warning, "a is silent", "start it");
+        report.find("nodes", Level::Warning, "a is down", "start it");
         assert_eq!((report.exit_code(false), report.exit_code(true)), (0, 1));
         report.find("store", Level::Error, "b\u{1b}roken", "fix it");
         assert_eq!((report.exit_code(false), report.exit_code(true)), (1, 1));

@@ -67,7 +67,7 @@ async fn sealing(
     report: &mut Report,
 ) -> Result<Result<String, String>, Error> {
     let Some(settings) = &place.settings else {
-        return Ok(Err("the configuration has problems".to_owned()));
+        return Ok(Err("the configuration has errors".to_owned()));
     };
     let source = settings.seal.source(&settings.state_dir);
     // With PostgreSQL, the controller may run on another machine, which has the key.

@@ -12,7 +12,7 @@ const AREA: &str = "tls";
 
 pub(super) fn examine(place: &Locations, report: &mut Report) {
     let Some(settings) = &place.settings else {
-        report.skip(AREA, "not checked: the configuration has problems");
+        report.skip(AREA, "not checked: the configuration has errors");
         return;
     };
     let Some(files) = &settings.front.tls else { return };

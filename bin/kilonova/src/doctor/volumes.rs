@@ -12,13 +12,13 @@ pub(super) async fn examine(place: &Locations, report: &mut Report) {
     else {
         return;
     };
-    report.area(AREA, "in the cloud's Cinder ([cinder])");
+    report.area(AREA, "in the external Cinder ([cinder])");
     let answered = match settings.open() {
         Ok(volumes) => volumes.check().await.map_err(|e| e.to_string()),
         Err(why) => Err(why),
     };
     if let Err(why) = answered {
-        let what = format!("the cloud's Cinder cannot be used with Kilonova's own login: {why}");
+        let what = format!("the external Cinder cannot be used with Kilonova's own login: {why}");
         let remedy = "check [cinder], [service_user], the catalog of Keystone and the role of the login; until \
                       then volumes are not attached or detached after a restart";
         report.find(AREA, Level::Error, what, remedy.to_owned());

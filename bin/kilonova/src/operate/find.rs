@@ -1,4 +1,4 @@
-//! Finds a server by uuid, or by a unique name.
+//! Finds a server by UUID, or by a unique name.
 
 use http::StatusCode;
 use kilonova_compute_app::statuses;
@@ -8,7 +8,7 @@ use super::text;
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
 
-/// The uuid of the named server.
+/// The UUID of the named server.
 ///
 /// # Errors
 /// If no server or several have the name.
@@ -38,7 +38,7 @@ pub async fn server(compute: &Compute, named: &str) -> Result<String, Failure> {
     match found.as_slice() {
         [only] => Ok((*only).to_owned()),
         [] => Err(Failure::Refused(format!(
-            "no server is named {}; use the uuid for a deleted server",
+            "no server is named {}; use the UUID for a deleted server",
             text::plain(named)
         ))),
         several => Err(Failure::Refused(format!(

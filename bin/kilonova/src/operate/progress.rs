@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
-/// The display, on standard error, so that programs can read the report on standard output.
+/// The display, on standard error, so that programs can read the result on standard output.
 pub struct ProgressDisplay {
     terminal: bool,
     shown: bool,

@@ -1,4 +1,4 @@
-//! Adds the dashboard's pages to the services of this controller, and stops it when the controller drains.
+//! Adds the dashboard's pages to the services of this controller, and stops it when the controller shuts down.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //!
 //! `/healthz` reports that the process answers; it depends on nothing else, so a supervisor never
 //! restarts a process because the database is down. `/readyz` reports that requests may go to this
-//! controller: it is not draining, the database answers with the schema of this program, and the
+//! controller: it is not shutting down, the database answers with the schema of this program, and the
 //! caches follow the commits of other controllers. `/healthcheck` is the same in the form of
 //! oslo.middleware. Answers name no host, user or database: the log has the reason.
 

@@ -1,7 +1,7 @@
 //! The lease on the loops that one controller of the cloud runs: purges, retries of operations,
 //! expired states, requests to an external Nova.
 //!
-//! The holder renews it, and releases it when it drains. A controller that dies loses it after
+//! The holder renews it, and releases it when it shuts down. A controller that dies loses it after
 //! [`PERIOD`], which only delays those loops.
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl LeaseTask {
     }
 }
 
-/// Acquires the lease if it is free, and holds it until the controller drains.
+/// Acquires the lease if it is free, and holds it until the controller shuts down.
 pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, LeaseTask) {
     let lease = Lease::new(NAME, uuid::Uuid::new_v4().to_string(), PERIOD);
     let mut seen = LastRenewal::default();

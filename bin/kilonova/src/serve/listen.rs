@@ -1,11 +1,11 @@
-//! The sockets: serves until SIGTERM or Ctrl-C, then drains and gives open requests a few seconds. A
-//! second signal ends the process immediately.
+//! The sockets: serves until SIGTERM or Ctrl-C, then shuts down gracefully, which gives open requests a few
+//! seconds. A second signal ends the process immediately.
 //!
 //! ```text
 //! Serving ──signal──► Draining ──[api] shutdown_delay──► Stopping ──open requests or GRACE──► end
 //! ```
 //!
-//! While it drains, connections are still accepted, so that none fails before the balancers notice, but
+//! In the phase `Draining`, connections are still accepted, so that none fails before the balancers notice, but
 //! each is closed after its answer.
 //!
 //! No client can block the server: a head must arrive within [`HEAD`], an answer must be received within
@@ -153,7 +153,10 @@ pub(super) async fn serve(
     let ending = async {
         phase.send_replace(Phase::Draining);
         if !delay.is_zero() {
-            tracing::info!("draining; connections are accepted for {} s more", delay.as_secs());
+            tracing::info!(
+                "shutting down; connections are accepted for {} s more",
+                delay.as_secs()
+            );
             tokio::time::sleep(delay).await;
         }
         tracing::info!("stopping; open requests have {} s to finish", GRACE.as_secs_f32());

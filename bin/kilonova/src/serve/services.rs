@@ -147,9 +147,9 @@ fn cloud_cinder(settings: &CinderSettings) -> Result<Volumes, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("connected to the cloud's Cinder for volumes"),
+            Ok(()) => tracing::info!("connected to the external Cinder for volumes"),
             Err(error) => {
-                tracing::warn!(%error, "cannot use the cloud's Cinder with Kilonova's own login; volumes need it")
+                tracing::warn!(%error, "cannot use the external Cinder with Kilonova's own login; volumes need it")
             }
         }
     });
@@ -162,9 +162,9 @@ fn cloud_glance(settings: &GlanceSettings) -> Result<CloudGlance, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("connected to the cloud's Glance for images"),
+            Ok(()) => tracing::info!("connected to the external Glance for images"),
             Err(error) => {
-                tracing::warn!(%error, "cannot use the cloud's Glance with Kilonova's own login; boots need it")
+                tracing::warn!(%error, "cannot use the external Glance with Kilonova's own login; boots need it")
             }
         }
     });
@@ -177,9 +177,9 @@ fn cloud_neutron(settings: &NeutronSettings) -> Result<CloudNeutron, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("connected to the cloud's Neutron for ports"),
+            Ok(()) => tracing::info!("connected to the external Neutron for ports"),
             Err(error) => {
-                tracing::warn!(%error, "cannot use the cloud's Neutron with Kilonova's own login; boots need it")
+                tracing::warn!(%error, "cannot use the external Neutron with Kilonova's own login; boots need it")
             }
         }
     });

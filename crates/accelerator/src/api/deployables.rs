@@ -100,7 +100,7 @@ async fn program(
     order(&state, &context, &base, &text, &body).await
 }
 
-/// openstacksdk repeats the uuid at the end of the path.
+/// openstacksdk repeats the UUID at the end of the path.
 async fn program_again(
     Extract(state): Extract<State>,
     context: Context,

@@ -71,7 +71,7 @@ pub(super) fn word<T: Copy + std::fmt::Display>(
     query.get(field).map(read).transpose()
 }
 
-/// Parses a uuid in any spelling that OpenStack accepts.
+/// Parses a UUID in any spelling that OpenStack accepts.
 pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Refusal> {
     parse_uuid_like(text).ok_or_else(|| {
         let why = format!(

@@ -234,7 +234,7 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
 }
 
 /// Deletes the requests that exist and returns the others, so that a request that another caller
-/// has already deleted does not abort a clean-up. Only a service may delete a bound request.
+/// has already deleted does not abort a cleanup. Only a service may delete a bound request.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,

@@ -91,7 +91,7 @@ pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
         let Some(arq) = parse_uuid_like(key) else {
             return refuse(format!("{} is not the uuid of an accelerator request", shown(key)));
         };
-        // Two spellings of one uuid would be two changes of one request.
+        // Two spellings of one UUID would be two changes of one request.
         if !seen.insert(arq) {
             return refuse(format!("{} names an accelerator request again", shown(key)));
         }

@@ -37,7 +37,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<ProfileRow, Error
     }
 }
 
-/// Finds a profile by uuid or, if the text is not a uuid, by name.
+/// Finds a profile by UUID or, if the text is not a UUID, by name.
 pub(crate) fn find(tx: &mut Tx<'_>, uuid_or_name: &str) -> Result<ProfileRow, Error> {
     if let Some(uuid) = parse_uuid_like::<DeviceProfileId>(uuid_or_name) {
         let found = profiles::by_uuid(tx, uuid)?;

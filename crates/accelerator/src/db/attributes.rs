@@ -110,7 +110,7 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow
     tx.row(BY_UUID, params![uuid.to_string()])?.as_ref().map(read).transpose()
 }
 
-/// Inserts attributes, and returns their uuids.
+/// Inserts attributes, and returns their UUIDs.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     new: &[NewAttribute<'_>],

@@ -31,7 +31,7 @@ pub struct HeldAccelerator {
 /// A handle and its device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handle {
-    /// Its id; for a mediated device also its uuid on the host.
+    /// Its id; for a mediated device also its UUID on the host.
     pub id: AttachHandleId,
     /// How the guest gets it.
     pub attach_type: AttachType,

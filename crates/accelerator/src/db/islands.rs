@@ -1,7 +1,7 @@
 //! Closed islands: one consumer has all of an island to itself.
 //!
 //! The mark is `attach_handles.island_arq_id`, the request to which the island of the handle's device belongs. It
-//! counts only while that request owns the handle, or while a lost host may still use the handle. Assigning the handle
+//! counts only while that request owns the handle, or while a host that is down may still use the handle. Assigning the handle
 //! to another request therefore opens the island, regardless of how the first request was released.
 
 use kilonova_ids::{ConsumerId, HostName, ProviderId};

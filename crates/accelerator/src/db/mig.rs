@@ -1,6 +1,6 @@
 //! The GPU instances of cards in MIG mode: the slices that they occupy, and the vGPUs that still fit.
 //!
-//! The card's host reports the geometry and the foreign GPU instances. The instances of this control plane are read
+//! The card's host reports the geometry and the foreign GPU instances. The instances of this cloud are read
 //! from the rows of the handles, because the host creates an instance only after the claim.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -34,7 +34,7 @@ macro_rules! select {
 statements! {
     /// All profiles.
     LIST = select!("ORDER BY id");
-    /// One profile by uuid.
+    /// One profile by UUID.
     BY_UUID = select!("WHERE uuid = ?1");
     /// One profile by name.
     BY_NAME = select!("WHERE name = ?1");

@@ -48,7 +48,7 @@ pub struct BindRequest {
 pub struct Binding {
     /// The request.
     pub arq: ArqId,
-    /// The handle. For an mdev this is also its uuid on the host.
+    /// The handle. For an mdev this is also its UUID on the host.
     pub handle: AttachHandleId,
     /// The description for the host.
     pub attachment: Attachment,
@@ -294,7 +294,7 @@ fn place_instances(
     Ok(free.iter().all(|free| free.instance.is_some()))
 }
 
-/// Assigns a free handle to `arq`. An mdev gets a new uuid.
+/// Assigns a free handle to `arq`. An mdev gets a new UUID.
 pub(crate) fn assign(
     tx: &mut Tx<'_>,
     arq: ArqId,

@@ -25,7 +25,7 @@ pub(super) struct DeployablePlan<'a> {
     pub deployable: &'a Deployable,
     /// Name of the provider: `<host>_<name>`.
     pub name: String,
-    /// The provider uuid that Cyborg derives from the name.
+    /// The provider UUID that Cyborg derives from the name.
     pub provider: ProviderId,
     /// The resource class of its handles.
     pub class: ResourceClass,

@@ -69,12 +69,12 @@ const CLIENT: &str = "client errors that end as 500";
 const UNKNOWN: &str = "unknown fields in bodies and unknown query parameters: ignored";
 const NEEDED: &str =
     "a device profile without name or groups, or with a name longer than 255 characters";
-const POISON: &str = "a device profile with an invalid uuid is stored";
+const POISON: &str = "a device profile with an invalid UUID is stored";
 const NEVER: &str = "a device profile without resources, with amounts of 0 or less";
 const ODD: &str = "device profile names with a trailing newline, numbers as descriptions";
 const HALF: &str = "a failed bind leaves its accelerator requests in `BindStarted` or `BindFailed`";
 const EITHER: &str = "neither or both of `arqs` and `instance` in a delete";
-const ABSENT: &str = "`DELETE ?arqs=` with an unknown uuid deletes nothing";
+const ABSENT: &str = "`DELETE ?arqs=` with an unknown UUID deletes nothing";
 const FILTERS: &str = "`filters.*` of the device list: ignored";
 const ALL_NAMES: &str = "deleting a list of profiles stops at the first unknown name";
 const PROFILES: &str = "/v2/device_profiles";
@@ -107,7 +107,7 @@ pub const TABLE: &[Deviation] = &[
     row("create unknown field", "/v2/attributes", 400, "Unknown attribute", UNKNOWN),
     row("create bad deployable", "/v2/attributes", 404, "Deployable not found with id", CLIENT),
     row("#130", "/v2/attributes", 200, "attributes", UNKNOWN),
-    row("dup uuid", PROFILES, 409, "already exists.", "duplicate device profile uuid: 500"),
+    row("dup uuid", PROFILES, 409, "already exists.", "duplicate device profile UUID: 500"),
     row("list after bad uuid", PROFILES, 200, "device_profiles", POISON),
     row("remove the poison row", "*", 404, "Device Profile not found with name=dpbad", POISON),
     row("list again", PROFILES, 200, "device_profiles", POISON),

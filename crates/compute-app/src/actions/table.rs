@@ -673,7 +673,7 @@ table! {
         refused_as: "attach_volume",
         recorded_as: Some(Action::AttachVolume),
         command: Some("openstack server add volume"),
-        about: "Attaches a volume of the cloud's Cinder to the server.",
+        about: "Attaches a volume of Cinder to the server.",
         ..ROW
     };
     DetachVolume = Row {

@@ -8,7 +8,7 @@ use kilonova_compute_db::{clock, hosts};
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::offset;
 
-use super::{Level, Notice};
+use super::{Finding, Level};
 use crate::Error;
 
 /// Tolerated difference of a host's clock. It covers the time that a heartbeat takes to arrive.
@@ -16,15 +16,15 @@ const HOST: Duration = Duration::from_secs(2);
 /// Tolerated lead of a row's time over the controller's clock.
 const ROW: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {
-    let mut notices = Vec::new();
+pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Finding>, Error> {
+    let mut findings = Vec::new();
     for host in hosts::all(tx)? {
         let Some(skew) = host.clock_skew.filter(|skew| skew.unsigned_abs() > HOST) else {
             continue;
         };
         let seconds = skew.unsigned_abs().as_secs_f64();
         let how = if skew.is_positive() { "ahead of" } else { "behind" };
-        notices.push(Notice {
+        findings.push(Finding {
             area: "clock",
             level: Level::Warning,
             what: format!(
@@ -32,7 +32,7 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
                 host.host
             ),
             remedy: format!(
-                "fix its time service (chronyc tracking on {}); this notice disappears within \
+                "fix its time service (chronyc tracking on {}); this finding disappears within \
                  seconds",
                 host.host
             ),
@@ -40,7 +40,7 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
     }
     let ahead = |newest: &Timestamp| newest.duration_since(now) > ROW;
     if let Some(newest) = clock::newest(tx)?.filter(ahead) {
-        notices.push(Notice {
+        findings.push(Finding {
             area: "clock",
             level: Level::Error,
             what: format!(
@@ -55,7 +55,7 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
                     .to_owned(),
         });
     }
-    Ok(notices)
+    Ok(findings)
 }
 
 /// The numbers of rows whose times were ahead of the controller's clock.

@@ -1,14 +1,14 @@
-//! Unhealthy devices and the servers on them; devices that wait for a silent host.
+//! Unhealthy devices and the servers on them; devices that wait for a host that is down.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger::{self as devices, HealthFilter};
 use kilonova_store::Tx;
 use kilonova_wire::time::offset;
 
-use super::{Level, Notice};
+use super::{Finding, Level};
 use crate::Error;
 
-pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
+pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Finding>, Error> {
     let all = devices::health(tx, &HealthFilter::default())?;
     Ok(all
         .into_iter()
@@ -20,7 +20,7 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
                 _ => format!("servers {} use it", servers.join(", ")),
             };
             let since = one.since.map(offset).unwrap_or_default();
-            Notice {
+            Finding {
                 area: "devices",
                 level: Level::Warning,
                 what: format!(
@@ -43,11 +43,11 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
 /// How long a release may wait for the host's report before it is listed.
 const ANSWERED: SignedDuration = SignedDuration::from_mins(1);
 
-pub(super) fn awaited(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {
+pub(super) fn awaited(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Finding>, Error> {
     let all = devices::pending_releases(tx)?.into_iter();
     let all = all.filter(|one| now.duration_since(one.since) >= ANSWERED);
     Ok(all
-        .map(|one| Notice {
+        .map(|one| Finding {
             area: "devices",
             level: Level::Warning,
             what: format!(
@@ -60,7 +60,7 @@ pub(super) fn awaited(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Er
                 offset(one.since)
             ),
             remedy: format!(
-                "start the agent of {}; if the host is lost, or nothing runs there: openstack \
+                "start the agent of {}; if the host does not return, or nothing runs there: openstack \
                  accelerator device enable {}",
                 one.host, one.device
             ),

@@ -1,9 +1,9 @@
 //! Finds conditions that need an operator although the ledger is consistent, and names their remedies.
 //!
 //! ```text
-//!   devices     unhealthy devices and the servers on them, devices that wait for a silent host
-//!   nodes       machines that changed their name, silent hosts, guests that no row names, hosts that
-//!               cannot offer their CPUs and memory by NUMA cell yet
+//!   devices     unhealthy devices and the servers on them, devices that wait for a host that is down
+//!   nodes       machines that changed their name, hosts that are down, guests that no row names,
+//!               hosts that cannot offer their CPUs and memory by NUMA cell yet
 //!   clocks      hosts whose clock differs from the controller's, rows with times in the future
 //!   operations  operations that have not advanced for a long time, or that cannot be read
 //!   routers     routers that wait for a gateway host
@@ -28,7 +28,7 @@ use crate::Error;
 
 pub use nodes::{HostContact, contacts};
 
-/// The severity of a notice.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// For information.
@@ -52,7 +52,7 @@ impl Level {
 
 /// A condition that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct Finding {
     /// `devices`, `nodes`, `clock`, `operations`, `routers` or `ledger`.
     pub area: &'static str,
     /// The severity.
@@ -68,7 +68,7 @@ pub struct Notice {
 pub struct Bounds {
     /// The time that an operation may stay at one step.
     pub stuck: SignedDuration,
-    /// True if a controller runs; otherwise silent hosts are not reported.
+    /// True if a controller runs; otherwise hosts that are down are not listed.
     pub listening: bool,
 }
 
@@ -79,25 +79,25 @@ impl Default for Bounds {
     }
 }
 
-/// Collects all notices from one snapshot of the database.
+/// Collects all findings from one snapshot of the database.
 ///
 /// # Errors
 /// Store errors only.
-pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Error> {
+pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Finding>, Error> {
     let bounds = *bounds;
     store
         .read(move |tx| {
             let now = time::now();
-            let mut notices = devices::unhealthy(tx)?;
-            notices.extend(devices::awaited(tx, now)?);
-            notices.extend(nodes::renamed(tx)?);
-            notices.extend(nodes::silent(tx, &bounds, now)?);
-            notices.extend(nodes::undivided(tx)?);
-            notices.extend(unknown_guests::found(tx, &bounds, now)?);
-            notices.extend(clocks::differ(tx, now)?);
-            notices.extend(operations::stuck(tx, &bounds, now)?);
-            notices.extend(routers::waiting(tx)?);
-            Ok(notices)
+            let mut findings = devices::unhealthy(tx)?;
+            findings.extend(devices::awaited(tx, now)?);
+            findings.extend(nodes::renamed(tx)?);
+            findings.extend(nodes::down(tx, &bounds, now)?);
+            findings.extend(nodes::undivided(tx)?);
+            findings.extend(unknown_guests::found(tx, &bounds, now)?);
+            findings.extend(clocks::differ(tx, now)?);
+            findings.extend(operations::stuck(tx, &bounds, now)?);
+            findings.extend(routers::waiting(tx)?);
+            Ok(findings)
         })
         .await
 }

@@ -1,4 +1,4 @@
-//! The last heartbeat of each host, silent hosts, machines that changed their name, and hosts that are not yet
+//! The last heartbeat of each host, hosts that are down, machines that changed their name, and hosts that are not yet
 //! divided.
 
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +8,7 @@ use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::{self, offset};
 
-use super::{Bounds, Level, Notice};
+use super::{Bounds, Finding, Level};
 use crate::Error;
 
 /// A host and its last heartbeat.
@@ -60,13 +60,13 @@ pub async fn contacts(store: &Store) -> Result<Vec<HostContact>, Error> {
         .await
 }
 
-pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
+pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Finding>, Error> {
     let rows = machines::renamed(tx)?;
-    let notice = |group: &[(String, HostName)]| {
+    let finding = |group: &[(String, HostName)]| {
         let (machine, now) = group.first()?;
         let old: Vec<&str> = group[1..].iter().map(|(_, host)| host.as_str()).collect();
         let old = old.join(", ");
-        Some(Notice {
+        Some(Finding {
             area: "nodes",
             level: Level::Warning,
             what: format!(
@@ -78,14 +78,15 @@ pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
             ),
         })
     };
-    Ok(rows.chunk_by(|a, b| a.0 == b.0).filter_map(notice).collect())
+    Ok(rows.chunk_by(|a, b| a.0 == b.0).filter_map(finding).collect())
 }
 
-pub(super) fn silent(
+/// The hosts that are down without an operator's order, and those that are forced down although their agents run.
+pub(super) fn down(
     tx: &mut Tx<'_>,
     bounds: &Bounds,
     now: Timestamp,
-) -> Result<Vec<Notice>, Error> {
+) -> Result<Vec<Finding>, Error> {
     let all = hosts::all(tx)?;
     if !bounds.listening {
         return Ok(all
@@ -100,22 +101,23 @@ pub(super) fn silent(
         |host: &&hosts::Host| now.duration_since(host.last_seen) >= DOWN_AFTER && !host.forced_down;
     let dead =
         |host: &&hosts::Host| host.forced_down && now.duration_since(host.last_seen) < DOWN_AFTER;
-    let mut notices: Vec<Notice> = all
+    let mut findings: Vec<Finding> = all
         .iter()
         .filter(quiet)
-        .map(|host| Notice {
+        .map(|host| Finding {
             area: "nodes",
             level: Level::Warning,
             what: format!(
-                "host {} last reported {} s ago (epoch {})",
+                "host {} is down: it last reported {} s ago (epoch {})",
                 host.host,
                 now.duration_since(host.last_seen).as_secs(),
                 host.epoch
             ),
-            remedy: "start its agent; if the host is lost, force its service down".to_owned(),
+            remedy: "start its agent; if the host does not return, force its service down"
+                .to_owned(),
         })
         .collect();
-    notices.extend(all.iter().filter(dead).map(|host| Notice {
+    findings.extend(all.iter().filter(dead).map(|host| Finding {
         area: "nodes",
         level: Level::Warning,
         what: format!("host {} is forced down, but its agent runs", host.host),
@@ -124,12 +126,12 @@ pub(super) fn silent(
             host.host
         ),
     }));
-    Ok(notices)
+    Ok(findings)
 }
 
 /// The hosts that cannot offer their CPUs and memory by NUMA cell yet, each with the reason.
-pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
-    let notice = |(host, why): (HostName, String)| Notice {
+pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Finding>, Error> {
+    let finding = |(host, why): (HostName, String)| Finding {
         area: "nodes",
         level: Level::Note,
         what: format!(
@@ -141,15 +143,15 @@ pub(super) fn undivided(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
                  minutes; or set [compute] numa_in_placement = false there and restart its agent"
                 .to_owned(),
     };
-    Ok(cells::undivided(tx)?.into_iter().map(notice).collect())
+    Ok(cells::undivided(tx)?.into_iter().map(finding).collect())
 }
 
-fn no_controller(last: Timestamp) -> Notice {
-    Notice {
+fn no_controller(last: Timestamp) -> Finding {
+    Finding {
         area: "nodes",
         level: Level::Note,
         what: format!(
-            "no controller uses this database, so silent hosts are not reported; the last heartbeat \
+            "no controller uses this database, so hosts that are down are not listed; the last heartbeat \
              of a host was at {}",
             offset(last)
         ),

@@ -9,7 +9,7 @@ use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 use kilonova_wire::time::{self, offset};
 
-use super::{Bounds, Level, Notice};
+use super::{Bounds, Finding, Level};
 use crate::Error;
 use crate::explain::{awaited, plugging};
 use crate::flows::journal;
@@ -24,11 +24,11 @@ pub(super) fn stuck(
     tx: &mut Tx<'_>,
     bounds: &Bounds,
     now: Timestamp,
-) -> Result<Vec<Notice>, Error> {
+) -> Result<Vec<Finding>, Error> {
     let before = time::before(now, bounds.stuck);
-    let mut notices = Vec::new();
+    let mut findings = Vec::new();
     for row in flow::open_since(tx, before, READ)? {
-        if notices.len() == MOST {
+        if findings.len() == MOST {
             break;
         }
         let server = row.subject;
@@ -41,7 +41,7 @@ pub(super) fn stuck(
         let open = match journal::read(row) {
             Ok(open) => open,
             Err(error) => {
-                notices.push(unreadable(&error));
+                findings.push(unreadable(&error));
                 continue;
             }
         };
@@ -56,7 +56,7 @@ pub(super) fn stuck(
         let (own, migration) = (host.as_ref(), migration.as_ref());
         let plugging = plugging.as_ref();
         let awaited = awaited(&open.state, own, migration, &removing, &lacking, plugging);
-        notices.push(Notice {
+        findings.push(Finding {
             area: "operations",
             level: Level::Error,
             what: format!(
@@ -67,11 +67,11 @@ pub(super) fn stuck(
             remedy: format!("kilonova server explain {server}"),
         });
     }
-    Ok(notices)
+    Ok(findings)
 }
 
-fn unreadable(error: &Error) -> Notice {
-    Notice {
+fn unreadable(error: &Error) -> Finding {
+    Finding {
         area: "operations",
         level: Level::Error,
         what: error.to_string(),

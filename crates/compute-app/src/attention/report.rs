@@ -13,7 +13,7 @@ use kilonova_store::Store;
 use kilonova_wire::{Refusal, time};
 use tokio::sync::Mutex;
 
-use super::{Bounds, HostContact, Level, Notice, collect, contacts};
+use super::{Bounds, Finding, HostContact, Level, collect, contacts};
 use crate::{Compute, Error};
 
 /// How long an examination is cached.
@@ -29,13 +29,13 @@ pub struct Examination {
     /// The areas, each with a summary, in the order of the checks.
     pub areas: Vec<(&'static str, String)>,
     /// The findings; those of the ledger are last.
-    pub notices: Vec<Notice>,
+    pub findings: Vec<Finding>,
 }
 
 impl Examination {
     /// The severity of the worst finding in an area; `None` if there is none.
     pub fn state(&self, area: &str) -> Option<Level> {
-        self.notices.iter().filter(|one| one.area == area).map(|one| one.level).max()
+        self.findings.iter().filter(|one| one.area == area).map(|one| one.level).max()
     }
 }
 
@@ -75,16 +75,16 @@ pub async fn examine(compute: &Compute) -> Result<Arc<Examination>, Error> {
 
 async fn examined(store: &Store) -> Result<Examination, Error> {
     let bounds = Bounds::default();
-    let mut notices = collect(store, &bounds).await?;
+    let mut findings = collect(store, &bounds).await?;
     let hosts = contacts(store).await?;
     let rules = audit::run(store).await?;
     let mut areas = summaries(&hosts, &bounds);
     areas.push(("ledger", format!("{} rules hold", rules.len())));
-    notices.extend(broken(&rules, NAMED));
-    Ok(Examination { at: time::now(), areas, notices })
+    findings.extend(broken(&rules, NAMED));
+    Ok(Examination { at: time::now(), areas, findings })
 }
 
-/// The areas of the notices, each with a summary that applies if the area has no notice.
+/// The areas of the findings, each with a summary that applies if the area has no finding.
 pub fn summaries(hosts: &[HostContact], bounds: &Bounds) -> Vec<(&'static str, String)> {
     vec![
         ("nodes", nodes(hosts)),
@@ -115,7 +115,7 @@ fn skews(hosts: &[HostContact]) -> String {
 }
 
 /// The broken rules of the ledger, each with at most `most` of the rows that violate it.
-pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Notice> {
+pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Finding> {
     let broken = rules.iter().filter(|rule| !rule.rows.is_empty());
     broken
         .map(|rule| {
@@ -128,7 +128,7 @@ pub fn broken(rules: &[audit::Finding], most: usize) -> Vec<Notice> {
                 "keep a copy of the database and the log, and report the problem; no service repairs it, so \
                  do not change the named resources until it is resolved",
             );
-            Notice {
+            Finding {
                 area: "ledger",
                 level: Level::Error,
                 what: format!("{}: BROKEN by {rows}", rule.rule),
@@ -149,10 +149,10 @@ mod tests {
             audit::Finding { rule: "holds", rows: Vec::new(), remedy: None },
             audit::Finding { rule: "does not", rows, remedy: Some("repair it") },
         ];
-        let notices = broken(&rules, 2);
-        assert_eq!(notices.len(), 1);
-        assert_eq!(notices[0].what, "does not: BROKEN by r0, r1 and 28 more");
-        assert_eq!((notices[0].area, &*notices[0].remedy), ("ledger", "repair it"));
+        let findings = broken(&rules, 2);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].what, "does not: BROKEN by r0, r1 and 28 more");
+        assert_eq!((findings[0].area, &*findings[0].remedy), ("ledger", "repair it"));
         let all = broken(&rules, usize::MAX);
         assert!(all[0].what.ends_with("r28, r29"), "{}", all[0].what);
     }

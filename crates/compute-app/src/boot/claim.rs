@@ -63,7 +63,7 @@ pub(crate) fn actor_of(operation: &kilonova_flow::Operation) -> devices::Actor {
     }
 }
 
-/// A server is the consumer of its own allocations, under the same uuid.
+/// A server is the consumer of its own allocations, under the same UUID.
 pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }

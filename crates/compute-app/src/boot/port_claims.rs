@@ -1,4 +1,4 @@
-//! Claims for the resources requested by ports in a cloud's Neutron: guaranteed bandwidth and packet rates.
+//! Claims for the resources requested by ports in an external Neutron: guaranteed bandwidth and packet rates.
 //!
 //! The claim of a boot or a move contains them. This file records their providers, extends and reduces the claim of a
 //! server that has a host, and follows changes that Neutron makes. It never calls Neutron.

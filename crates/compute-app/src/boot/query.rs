@@ -1,6 +1,6 @@
 //! Builds the candidates query from a flavor, image traits, aliases and device profiles, as Nova's
 //! `scheduler/utils.py` does: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
-//! `device_profile_<n>`, the requests of ports in a cloud's Neutron as groups named by their ids.
+//! `device_profile_<n>`, the requests of ports in an external Neutron as groups named by their ids.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct ProfileGroups {
     pub port: Option<PortId>,
 }
 
-/// The resources that a port in a cloud's Neutron requests.
+/// The resources that a port in an external Neutron requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortResources {
     /// The port.

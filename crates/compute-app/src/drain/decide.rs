@@ -106,7 +106,7 @@ pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Ste
         return stays(
             "its host is down",
             format!(
-                "start the agent of {host}; if the host is lost: openstack server evacuate {id}"
+                "start the agent of {host}; if the host does not return: openstack server evacuate {id}"
             ),
         );
     }

@@ -115,7 +115,7 @@ impl HostDrain {
 pub enum HostState {
     /// It reports.
     Up,
-    /// It is silent, or the host is forced down.
+    /// The host is down.
     Down,
 }
 
@@ -247,7 +247,7 @@ pub enum MoveStatus {
 /// A server with anything on the host.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Guest {
-    /// Its uuid.
+    /// Its UUID.
     pub id: String,
     /// Its name; `None` for a deleted server.
     pub name: Option<String>,

@@ -64,7 +64,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
             idle(explained, &mut todo);
             for host in &explained.lacking {
                 todo.push(format!(
-                    "It waits for {}. The log of the control plane states the reason for the delay.",
+                    "It waits for {}. The log of the controller states the reason for the delay.",
                     connecting(host)
                 ));
             }
@@ -110,7 +110,7 @@ fn in_progress(
             _ => "the move is rolled back automatically".to_owned(),
         };
         todo.push(format!(
-            "{silence} Start its agent; it then continues. If the host is lost: {lost}."
+            "{silence} Start its agent; it then continues. If the host does not return: {lost}."
         ));
         return;
     }
@@ -119,7 +119,7 @@ fn in_progress(
         return;
     }
     let seconds = age.as_secs();
-    let about = awaited.host.as_deref().unwrap_or("the control plane");
+    let about = awaited.host.as_deref().unwrap_or("the controller");
     let mut text = format!(
         "It has been waiting {seconds} s for {}. Search the log of {about} for {id}",
         awaited.text()
@@ -135,7 +135,7 @@ fn in_progress(
     todo.push(text);
 }
 
-/// The next action for an operation that only another version of the control plane can read.
+/// The next action for an operation that only another version of the controller can read.
 fn unreadable(explained: &ServerExplanation, operation: &Operation) -> String {
     let why = explained.unreadable.as_deref().unwrap_or("unknown");
     format!(
@@ -152,7 +152,7 @@ fn idle(explained: &ServerExplanation, todo: &mut Vec<String>) {
     if let Some(host) = explained.own_host().filter(|host| !host.up) {
         let (name, silence) = (&host.row.host, silence(host, explained.now));
         todo.push(format!(
-            "{silence} Start its agent. If the host is lost: `openstack compute service set --down {name} \
+            "{silence} Start its agent. If the host does not return: `openstack compute service set --down {name} \
              nova-compute`, then `openstack server evacuate {id}`."
         ));
     }

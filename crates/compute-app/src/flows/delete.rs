@@ -8,7 +8,7 @@
 //! report removes the row.
 //!
 //! As in Nova, a client that finds a server gone expects its ports and volumes to be free. If the server has ports in
-//! the cloud's Neutron or volumes in its Cinder, its row is therefore kept until they are released, but not while its
+//! the external Neutron or volumes in its Cinder, its row is therefore kept until they are released, but not while its
 //! host is down, and not much longer than [`RELEASE`]. The workers continue the release after the row is gone.
 
 use jiff::{SignedDuration, Timestamp};

@@ -1,5 +1,5 @@
 //! Guests whose power state changes although no operation is open, and guests that no document names (Nova's power
-//! synchronization and its clean-up of deleted instances).
+//! synchronization and its cleanup of deleted instances).
 //!
 //! ```text
 //!   ACTIVE, PAUSED, SUSPENDED   shut off       → SHUTOFF; an active one is started instead if its host has

@@ -304,6 +304,6 @@ pub enum Transfer {
 
 impl Transfer {
     fn no_service() -> Self {
-        Self::Refused("this control plane has no image service".into())
+        Self::Refused("this controller has no image service".into())
     }
 }

@@ -137,7 +137,7 @@ fn own_with_room<'a>(
     server: &Server,
 ) -> Result<&'a Images, Error> {
     let Some(images) = compute.images.own() else {
-        let why = "This control plane has no image service, so no image can be made.";
+        let why = "This controller has no image service, so no image can be made.";
         return Err(unavailable(why));
     };
     images.check_image_quota(tx, owner(context, server)).map_err(refused)?;

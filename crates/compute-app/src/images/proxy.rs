@@ -1,5 +1,5 @@
 //! Nova's image proxy API (`/images` up to 2.35, its metadata up to 2.38): lists, shows and changes the images of our
-//! own service, or those of the cloud's Glance with the caller's token. The service applies its own policy.
+//! own service, or those of the external Glance with the caller's token. The service applies its own policy.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl ImageService {
         }
     }
 
-    /// The URL of the cloud's Glance, for links; `None` for our own service.
+    /// The URL of the external Glance, for links; `None` for our own service.
     pub async fn location(&self) -> Option<String> {
         match self {
             Self::Elsewhere | Self::Own(_) => None,

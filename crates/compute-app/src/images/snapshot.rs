@@ -50,7 +50,7 @@ pub(crate) fn reserve(
         return Err(Refusal::new(Kind::Unavailable, why).with_retry_after(1).into());
     }
     let Some(images) = compute.images.own() else {
-        let why = "This control plane has no image service, so no image can be created.";
+        let why = "This controller has no image service, so no image can be created.";
         return Err(Refusal::new(Kind::Unavailable, why).into());
     };
     let base = match server.spec.image {

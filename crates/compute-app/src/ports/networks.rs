@@ -36,7 +36,7 @@ pub struct ServerPorts {
     pub near_quota: bool,
     /// Maximum number of servers for which the project's port quota has room.
     pub most: usize,
-    /// The requested ports, if a cloud's Neutron manages them.
+    /// The requested ports, if an external Neutron manages them.
     pub external: Option<External>,
 }
 

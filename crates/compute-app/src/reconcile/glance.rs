@@ -1,4 +1,4 @@
-//! Deletes unneeded images from the cloud's Glance, and rotates backups there. Each call may be made
+//! Deletes unneeded images from the external Glance, and rotates backups there. Each call may be made
 //! twice, and its row remains until the call has succeeded.
 
 use crate::{Compute, Error};

@@ -1,4 +1,4 @@
-//! Makes the pending calls to the cloud's Neutron and releases ports of deleted servers. The rows
+//! Makes the pending calls to the external Neutron and releases ports of deleted servers. The rows
 //! survive every crash, and each call may be made twice.
 
 use crate::ports::external;

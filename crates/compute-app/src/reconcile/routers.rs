@@ -1,4 +1,4 @@
-//! Gives each router a gateway host, and another one when that host is lost or disabled.
+//! Gives each router a gateway host, and another one when that host is down or disabled.
 //!
 //! The gateway host of a router is recorded in a row. It changes in one transaction with the host of
 //! the router's ports and with the requests to both hosts, so a crash leaves a router on one host, or
@@ -85,7 +85,7 @@ impl Page {
 /// Store errors only.
 pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
     let now = time::now();
-    // Memory only suggests lost hosts; their rows decide.
+    // Memory only suggests hosts that are down; their rows decide.
     let suspects = compute.fleet.names_of(|host| !host.takes_servers(now));
     let (own, after) = (compute.clone(), page.last());
     let choices = compute.store.read(move |tx| choices(tx, &own, &suspects, after)).await?;
@@ -118,7 +118,7 @@ pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
 
 /// The hosts and the routers of one run.
 struct Choices {
-    /// The routers that wait for a host, and those on hosts that may be lost or disabled.
+    /// The routers that wait for a host, and those on hosts that may be down or disabled.
     read: Vec<RouterId>,
     /// The suitable hosts, by name.
     gateways: Vec<Gateway>,

@@ -55,7 +55,7 @@ pub(super) fn bad(words: impl Into<String>) -> Error {
     Refusal::bad_request(words).into()
 }
 
-/// The cloud's Cinder; 404 for the volume if there is none.
+/// The external Cinder; 404 for the volume if there is none.
 fn cinder<'a>(compute: &'a Compute, volume: &str) -> Result<&'a Volumes, Error> {
     compute.volumes.as_deref().ok_or_else(|| {
         Refusal::not_found(format!(
@@ -394,7 +394,7 @@ async fn take<T: Send + 'static>(
 /// Begins to detach a volume: calls `os-begin_detaching` in Cinder. The guest then releases the volume.
 ///
 /// # Errors
-/// 400, 404 and 409 with Nova's messages; 409 also while the server's host is silent, because its guest may still write
+/// 400, 404 and 409 with Nova's messages; 409 also while the server's host is down, because its guest may still write
 /// to the volume; 503 if Cinder does not answer.
 pub async fn detach(
     compute: &Compute,

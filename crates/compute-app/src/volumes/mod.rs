@@ -1,4 +1,4 @@
-//! The volumes of servers, which are in the cloud's Cinder.
+//! The volumes of servers, which are in the external Cinder.
 //!
 //! ```text
 //!   plan       the next call for a server, from its rows and documents (pure)

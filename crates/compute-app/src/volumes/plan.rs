@@ -13,8 +13,8 @@
 //! volume never becomes available meanwhile. A volume is connected to a second host only for a live
 //! migration; any other move waits until the first host has disconnected it.
 //!
-//! A silent host may still run the guest, which then writes to its volumes. A volume that is detached from a server
-//! of a silent host therefore stays attached until the host reports again, or until the server is evacuated.
+//! A host that is down may still run the guest, which then writes to its volumes. A volume that is detached from a server
+//! of such a host therefore stays attached until the host reports again, or until the server is evacuated.
 
 use std::collections::HashSet;
 
@@ -186,7 +186,7 @@ impl Scene {
                 let wanting = self.guests.iter().filter(|guest| guest.is_present && guest.wants);
                 self.kept(device, &rows, &wanting.collect::<Vec<_>>())
             }
-            // The guest of a silent host may still run, and write to the volume.
+            // The guest of a host that is down may still run, and write to the volume.
             Phase::Reimaging if rows.iter().any(|row| self.may_have(row)) => None,
             Phase::Reimaging => self.kept(device, &rows, &[]).or_else(|| {
                 let is_reserved = rows.iter().all(|row| row.host.is_none());
@@ -237,7 +237,7 @@ impl Scene {
         row.host.as_ref().is_some_and(is_lost) || !self.may_have(row)
     }
 
-    /// True if the server has left the silent host of an attachment: an operator, who must have made sure that the host
+    /// True if the server has left the host of an attachment, which is down: an operator, who must have made sure that the host
     /// is down, has evacuated it.
     fn is_left(&self, row: &AttachmentRow) -> bool {
         let Some(host) = &row.host else { return false };
@@ -262,7 +262,7 @@ impl Scene {
         if device.volume.is_none() {
             return Some(Next::Make(device.id));
         }
-        // Applies to a silent host too: its guest may still run there, with the disk open.
+        // Applies to a host that is down too: its guest may still run there, with the disk open.
         let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
         if let Some(row) = rows.iter().find(|row| row.state == State::Reserving) {
             return Some(match &row.host {

@@ -217,7 +217,7 @@ fn a_detached_volume_ends_after_the_host_has_let_it_go() {
     assert_eq!(model.hosts(), ["a", "a"], "the host has not reported");
     model.scene.guests[0].is_lost = true;
     model.settle();
-    assert_eq!(model.hosts(), ["a", "a"], "a lost host may write to it");
+    assert_eq!(model.hosts(), ["a", "a"], "a host that is down may write to it");
     model.scene.guests[0].is_lost = false;
     model.silent.clear();
     model.deliver(&host("a"));
@@ -241,7 +241,7 @@ fn the_data_of_a_volume_are_replaced_while_no_host_has_it() {
     assert_eq!(model.scene.guests[0].has.len(), 1, "the document lacks it");
     model.scene.guests[0].is_lost = true;
     model.settle();
-    assert_eq!(model.hosts(), ["a", "a"], "a lost host may write to it");
+    assert_eq!(model.hosts(), ["a", "a"], "a host that is down may write to it");
     model.scene.guests[0].is_lost = false;
     model.silent.clear();
     model.deliver(&host("a"));

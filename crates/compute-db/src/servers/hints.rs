@@ -1,7 +1,7 @@
 //! Scheduler hints: typed values for the hints that the scheduler reads, and all hints as the client sent them.
 //!
 //! A row keeps the hints as sent, after the request's schema has accepted them. Rows of earlier
-//! builds may have ids that are not uuids; these are ignored.
+//! builds may have ids that are not UUIDs; these are ignored.
 
 use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
 use serde::{Deserialize, Serialize};

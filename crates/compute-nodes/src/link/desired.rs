@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::unavailable;
 
 /// Maximum time that a poll waits. Polls also show that the host is alive, so this is well below the
-/// time after which a silent host counts as down.
+/// time without a heartbeat after which a host is down.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Polls without news end together at multiples of this, and the hosts' next requests arrive together. Otherwise

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::atomic::{AtomicSkew, AtomicTime};
 
-/// The time after which a silent host counts as down (Nova's `service_down_time`, 60 s).
+/// The time without a heartbeat after which a host is down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// Smaller changes in a clock skew are not stored.
 const SAME_SKEW: SignedDuration = SignedDuration::from_millis(100);

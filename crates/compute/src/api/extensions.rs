@@ -131,7 +131,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-server-password", "ServerPassword", "The password that a guest has set."),
     ("os-server-sort-keys", "ServerSortKeys", "Sorted lists of servers."),
     ("os-server-start-stop", "ServerStartStop", "Starting and stopping of servers."),
-    ("os-services", "Services", "Services of the control plane."),
+    ("os-services", "Services", "Services of the controllers and hosts."),
     ("os-shelve", "Shelve", "Shelving of servers."),
     ("os-simple-tenant-usage", "SimpleTenantUsage", "Resource usage of projects."),
     ("os-suspend-server", "SuspendServer", "Suspending of servers to disk."),

@@ -1,4 +1,4 @@
-//! Requests to a cloud's Neutron for a server, against a fake in memory.
+//! Requests to an external Neutron for a server, against a fake in memory.
 
 mod attach;
 mod resolve;

@@ -91,12 +91,12 @@ async fn divided_hosts(cloud: &Cloud) -> Vec<String> {
     cloud.column("SELECT host FROM divided_hosts ORDER BY host").await
 }
 
-/// The notices of `doctor` about hosts that are not divided.
-async fn undivided_notices(cloud: &Cloud) -> Vec<String> {
-    let notices =
-        attention::collect(&cloud.store, &Bounds::default()).await.expect("the notices are read");
-    let about = notices.into_iter().filter(|notice| notice.what.contains("by NUMA cell"));
-    about.map(|notice| notice.what).collect()
+/// The findings of `doctor` about hosts that are not divided.
+async fn undivided_findings(cloud: &Cloud) -> Vec<String> {
+    let findings =
+        attention::collect(&cloud.store, &Bounds::default()).await.expect("the findings are read");
+    let about = findings.into_iter().filter(|finding| finding.what.contains("by NUMA cell"));
+    about.map(|finding| finding.what).collect()
 }
 
 async fn fault(running: &RunningCloud, id: &str) -> String {
@@ -396,13 +396,13 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             wait_until("the host registers again", async || epoch(&cloud).await != known).await;
             assert_eq!(divided_hosts(&cloud).await, [""; 0]);
             assert_eq!(held(&running, &one).await, before);
-            let notices = undivided_notices(&cloud).await;
-            let [notice] = &*notices else { panic!("{notices:?}") };
+            let findings = undivided_findings(&cloud).await;
+            let [finding] = &*findings else { panic!("{findings:?}") };
             assert!(
-                notice
+                finding
                     .starts_with("host a is configured to offer its CPUs and memory by NUMA cell")
             );
-            assert!(notice.contains(&one), "{notice}");
+            assert!(finding.contains(&one), "{finding}");
 
             // The controller dies at its next write, which is usually the registration that divides the host.
             running.delete(&one).await;
@@ -418,7 +418,7 @@ async fn an_undivided_host_is_divided_once_its_guest_has_left() {
             let shown = running.get(ADMIN, "2.1", "/kilonova/hosts/a").await.expect(200);
             assert_eq!(shown["host"]["numa_in_placement"], true);
             assert_eq!(shown["host"]["numa_not_in_placement"], Value::Null);
-            assert_eq!(undivided_notices(&cloud).await, [""; 0]);
+            assert_eq!(undivided_findings(&cloud).await, [""; 0]);
             cloud.assert_consistent(&running, "divided").await;
             wait_until("the host does not register again", async || {
                 let known = epoch(&cloud).await;

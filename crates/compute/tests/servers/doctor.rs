@@ -50,7 +50,7 @@ async fn a_controller_examines_its_cloud() {
         other.examiner = Default::default();
         let found = examine(&other).await;
         let found = found.expect("it is readable");
-        let broken = found.notices.iter().find(|notice| notice.area == "ledger");
+        let broken = found.findings.iter().find(|finding| finding.area == "ledger");
         let broken = broken.expect("the ledger is broken");
         assert!(broken.what.contains("BROKEN by") && broken.what.contains(&id), "{}", broken.what);
         assert!(!broken.remedy.is_empty());

@@ -122,13 +122,13 @@ async fn execute(cloud: &Cloud, sql: &'static str) {
     done.await.unwrap_or_else(|error: kilonova_store::Error| panic!("{error}"));
 }
 
-/// The notices of `doctor` about devices that wait for their host.
+/// The findings of `doctor` about devices that wait for their host.
 async fn waiting_notices(cloud: &Cloud) -> Vec<String> {
-    let notices =
-        attention::collect(&cloud.store, &Bounds::default()).await.expect("the notices are read");
+    let findings =
+        attention::collect(&cloud.store, &Bounds::default()).await.expect("the findings are read");
     let waiting =
-        notices.into_iter().filter(|notice| notice.what.contains("have been waiting since"));
-    waiting.map(|notice| notice.what).collect()
+        findings.into_iter().filter(|finding| finding.what.contains("have been waiting since"));
+    waiting.map(|finding| finding.what).collect()
 }
 
 /// The broken rules with the rows that break them.

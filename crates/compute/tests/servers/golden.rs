@@ -209,12 +209,12 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
         running.wait_for_status(&other, "SHUTOFF").await;
         assert_eq!(running.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
         let bounds = Bounds { stuck: SignedDuration::ZERO, ..Bounds::default() };
-        let notices =
-            attention::collect(&cloud.store, &bounds).await.expect("the notices are read");
+        let findings =
+            attention::collect(&cloud.store, &bounds).await.expect("the findings are read");
         let unreadable =
-            |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
-        let notice = notices.iter().find(unreadable);
-        assert!(notice.is_some_and(|notice| notice.what.contains(&id)), "{notices:?}");
+            |finding: &&attention::Finding| finding.what.contains("unknown step \"sleep\"");
+        let finding = findings.iter().find(unreadable);
+        assert!(finding.is_some_and(|finding| finding.what.contains(&id)), "{findings:?}");
         // Its explanation shows the known facts.
         let path = format!("/kilonova/servers/{id}");
         let shown = running.get(ADMIN, "2.90", &path).await.expect(200)["server"].take();

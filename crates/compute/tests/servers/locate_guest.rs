@@ -84,7 +84,7 @@ async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
     assert_eq!(cloud.files("b", "running"), [id], "the guest has arrived");
 }
 
-/// Restarts the services after a host has been silent for long enough to count as lost.
+/// Restarts the services after a host has been down for long enough.
 async fn silent_for_long(cloud: &Cloud, running: &mut RunningCloud, host: &str) {
     running.force_down(host, false).await;
     let sql = match host {
@@ -232,7 +232,7 @@ async fn a_silent_destination_is_a_fault_and_nothing_is_removed() {
     }
 }
 
-/// The guest is on neither host; the destination is silent until it is forced down.
+/// The guest is on neither host; the destination does not report until it is forced down.
 #[tokio::test]
 async fn a_destination_declared_down_has_no_guest() {
     for (cloud, mut running) in Cloud::all_running(two()).await {

@@ -24,7 +24,7 @@ const SECRET: &str = "proxies know it";
 /// Names and values.
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
-/// A proxy of the cloud's Neutron.
+/// A proxy of the external Neutron.
 pub struct Proxy(Router);
 
 pub struct Told {

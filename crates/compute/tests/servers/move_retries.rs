@@ -1,4 +1,4 @@
-//! Migrations whose destination fails or is lost continue to a third host; live migrations are queued;
+//! Migrations whose destination fails or goes down continue to a third host; live migrations are queued;
 //! forced destinations skip the filters.
 
 use kilonova_compute_app::Options;
@@ -33,7 +33,7 @@ async fn statuses(cloud: &Cloud) -> Vec<String> {
     cloud.column("SELECT status FROM moves ORDER BY number").await
 }
 
-/// Marks the host as lost and runs the task that handles lost hosts.
+/// Marks the host as down and runs the task that handles hosts that are down.
 async fn lose_host(cloud: &Cloud, running: &RunningCloud, host: &str) {
     running.force_down(host, true).await;
     cloud.execute("UPDATE operations SET updated_at = 0 WHERE outcome = 'open'").await;

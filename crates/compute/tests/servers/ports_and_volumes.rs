@@ -1,4 +1,4 @@
-//! Servers with ports in a cloud's Neutron and volumes in its Cinder. A host gets a document once both are ready.
+//! Servers with ports in an external Neutron and volumes in its Cinder. A host gets a document once both are ready.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Routers on gateway hosts: placed, moved when their host is lost or disabled, and realized from rows after
+//! Routers on gateway hosts: placed, moved when their host is down or disabled, and realized from rows after
 //! a crash at each write. Floating IPs of servers.
 
 use kilonova_compute_app::attention::{self, Bounds};
@@ -109,8 +109,8 @@ impl Scene {
 /// The routers that are reported to an operator.
 async fn waiting(cloud: &Cloud) -> Vec<String> {
     let all = attention::collect(&cloud.store, &Bounds::default()).await;
-    let all = all.expect("the notices are read").into_iter();
-    all.filter(|notice| notice.area == "routers").map(|notice| notice.what).collect()
+    let all = all.expect("the findings are read").into_iter();
+    all.filter(|finding| finding.area == "routers").map(|finding| finding.what).collect()
 }
 
 async fn disable(running: &RunningCloud, host: &str, disabled: bool) {

@@ -157,7 +157,7 @@ pub(crate) enum Use {
     Dirty,
     /// It is being cleaned.
     Cleaning,
-    /// An operator withdrew it.
+    /// An operator excluded it.
     Failed,
     /// Its device has failed.
     Unhealthy,
@@ -541,7 +541,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A uuid for a text.
+    /// A UUID for a text.
     fn uuid_of(text: &str) -> String {
         let hash = Sha256::digest(text);
         let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();

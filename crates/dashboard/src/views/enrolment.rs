@@ -25,7 +25,7 @@ pub(crate) struct Shown<'a> {
 pub(crate) fn page(shown: &Shown<'_>) -> Markup {
     let main = html! {
         (path(&[("/floor", texts::FLOOR)]))
-        h1 { (texts::ENROL) }
+        h1 { (texts::ENROLL) }
         @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
         @if let Some(made) = shown.made { (command(made)) }
         @match shown.enrolled {
@@ -36,7 +36,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
             }
         }
     };
-    frame(texts::ENROL, Some(shown.session), &main)
+    frame(texts::ENROLL, Some(shown.session), &main)
 }
 
 fn command(made: &Value) -> Markup {

@@ -37,7 +37,7 @@ pub(crate) fn page(session: &Session, choices: &Choices, floor: &Floor) -> Marku
     let main = html! {
         div class="head" {
             h1 { (texts::FLOOR) }
-            a class="button" href={ (PATH) "/enrolment" } { (texts::ENROL) }
+            a class="button" href={ (PATH) "/enrolment" } { (texts::ENROLL) }
         }
         (form(choices))
         div hx-ext="sse" sse-connect=(stream) sse-close="end" {
@@ -53,7 +53,7 @@ pub(crate) fn page(session: &Session, choices: &Choices, floor: &Floor) -> Marku
                         p { (texts::NO_HOST_MATCHES) }
                     } @else {
                         p { (texts::NO_HOSTS) }
-                        p { a href={ (PATH) "/enrolment" } { (texts::ENROL) } }
+                        p { a href={ (PATH) "/enrolment" } { (texts::ENROLL) } }
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Parents of mediated devices: GPUs, virtual functions, and virtual parents such as `mtty`.
 //!
-//! Counts only capacity for this control plane: foreign mediated devices use capacity but are not
+//! Counts only capacity for this cloud: foreign mediated devices use capacity but are not
 //! counted, as no guest of ours gets one. Where guests decide the type, a type that only guests of ours exclude counts
-//! as on the empty card: the control plane knows what is excluded.
+//! as on the empty card: the controller knows what is excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 

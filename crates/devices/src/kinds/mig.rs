@@ -1,6 +1,6 @@
 //! vGPUs of cards in MIG mode, whose GPU instances the agent creates (`[devices] mig_instances`).
 //!
-//! A card offers each of its enabled types on each of its virtual functions; the control plane knows the geometry and
+//! A card offers each of its enabled types on each of its virtual functions; the controller knows the geometry and
 //! claims only what fits. An instance that no guest of ours has keeps its slices, and a function whose type no guest of
 //! ours has is not offered.
 
@@ -16,7 +16,7 @@ use crate::traits::of_type;
 use crate::{KernelObject, MdevConfig, Vgpu, VgpuState, vgpu_state};
 
 const OPTION: &str = "[devices] mig_instances";
-/// The maximum number of memory slices of a card. The control plane refuses the report of a host with a card that has
+/// The maximum number of memory slices of a card. The controller refuses the report of a host with a card that has
 /// more.
 const MOST_SLICES: u8 = 8;
 
@@ -92,7 +92,7 @@ fn keep(
 }
 
 /// Claims the card and all of its functions, so that no other option offers them: a guest that got one would have no
-/// instance, and the control plane refuses a card in MIG mode that has other parts.
+/// instance, and the controller refuses a card in MIG mode that has other parts.
 fn claim(host: KindInput<'_>, card: &MigCard, collector: &mut Collector) {
     let Some(on_bus) = host.bus.get_by(&card.address) else { return };
     collector.claim_if_free(&card.address, OPTION);

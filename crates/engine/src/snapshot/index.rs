@@ -2,7 +2,7 @@
 //! cheap.
 //!
 //! The last byte of an id selects the shard. It is random, or part of a digest, in every kind of
-//! uuid in use.
+//! UUID in use.
 
 use std::collections::HashMap;
 use std::sync::Arc;

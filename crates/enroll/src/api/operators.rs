@@ -77,7 +77,7 @@ impl Service {
     fn enrollment(&self) -> Result<&Enrollment, Refusal> {
         self.0.as_ref().ok_or_else(|| {
             Refusal::conflict(
-                "This control plane does not listen for hosts: set [node] listen, or \
+                "This controller does not listen for hosts: set [node] listen, or \
                  --node-listen ADDRESS:PORT.",
             )
         })

@@ -1,7 +1,7 @@
 //! The order in which secrets are checked.
 //!
 //! Hashes cost tens of milliseconds by design, so a client that sends many logins delays the others.
-//! The queue serves parties in turn: alternately the address and the user that has waited longest. A
+//! The queue serves alternately the address and the user that has waited longest. A
 //! login therefore waits for at most twice as many others as there are addresses or users, whichever
 //! is fewer.
 //!

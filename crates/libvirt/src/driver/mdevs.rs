@@ -1,7 +1,7 @@
 //! Mediated devices as persistent node devices of libvirt, which starts them at boot before any
 //! guest.
 //!
-//! A device with the right uuid but another parent or type was not created by this agent, and is
+//! A device with the right UUID but another parent or type was not created by this agent, and is
 //! left unchanged.
 
 use std::time::Duration;
@@ -174,7 +174,7 @@ fn is_gone(number: ErrorNumber, message: &str) -> bool {
     number == ErrorNumber::NoNodeDevice || message.contains("No devices match")
 }
 
-/// The mediated device with that uuid, active or not.
+/// The mediated device with that UUID, active or not.
 fn find(connect: &Connect, uuid: Uuid) -> Result<Option<(NodeDevice, MdevInfo)>, VirtError> {
     let flags = sys::VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
         | sys::VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE

@@ -162,7 +162,7 @@ fn hostdevs_of(xml: &str) -> Vec<String> {
         .collect()
 }
 
-/// Identifies a host device: its uuid or its PCI address.
+/// Identifies a host device: its UUID or its PCI address.
 fn source(xml: &str) -> Option<String> {
     let document = Document::parse(xml).ok()?;
     let source = document.root_element().children().find(|node| node.has_tag_name("source"))?;

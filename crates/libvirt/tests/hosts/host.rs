@@ -155,7 +155,7 @@ impl Host {
         self.virsh(&["dumpxml", &server.to_string()])
     }
 
-    /// The uuids of libvirt's secrets.
+    /// The UUIDs of libvirt's secrets.
     pub fn secrets(&self) -> Vec<String> {
         let listed = self.virsh(&["secret-list"]);
         let words = listed.lines().skip(2).filter_map(|line| line.split_whitespace().next());

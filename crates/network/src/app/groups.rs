@@ -1,5 +1,5 @@
 //! Security groups. Each project has a group called `default`, created on first use, which allows ingress from its own
-//! members and all egress. Only an administrator can delete it, as clean-up tools do; a project that is still in use
+//! members and all egress. Only an administrator can delete it, as cleanup tools do; a project that is still in use
 //! then gets a new one.
 
 use jiff::Timestamp;

@@ -66,7 +66,7 @@ pub enum Target {
         /// Its path.
         device_path: String,
     },
-    /// A protocol of a newer control plane that this host does not know.
+    /// A protocol of a newer controller that this host does not know.
     #[serde(other)]
     Unknown,
 }
@@ -140,10 +140,10 @@ pub struct Nfs {
 pub struct Nvmeof {
     /// The subsystem.
     pub nqn: String,
-    /// The namespace's uuid.
+    /// The namespace's UUID.
     #[serde(default, skip_serializing_if = "is_default")]
     pub uuid: Option<Uuid>,
-    /// The namespace's number, if it has no uuid.
+    /// The namespace's number, if it has no UUID.
     #[serde(default, skip_serializing_if = "is_default")]
     pub namespace: Option<u64>,
     /// The portals, at least one.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::is_default;
 
 /// The properties of a host by which a storage backend identifies it, named as in Cinder's API: the
-/// control plane adds `mountpoint` and does not change the rest. A property that a host does not
+/// controller adds `mountpoint` and does not change the rest. A property that a host does not
 /// have is omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -40,7 +40,7 @@ pub struct Connector {
     /// True if its kernel combines the paths of an NVMe namespace.
     #[serde(skip_serializing_if = "is_default")]
     pub nvme_native_multipath: Option<bool>,
-    /// The machine's uuid.
+    /// The machine's UUID.
     #[serde(rename = "system uuid", skip_serializing_if = "is_default")]
     pub system_uuid: Option<String>,
     /// Port names of its Fibre Channel adapters.

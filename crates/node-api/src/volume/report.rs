@@ -54,7 +54,7 @@ pub enum VolumeStatus {
 }
 
 /// The location of a connected volume for the hypervisor. It contains no secrets: QEMU gets them from libvirt, by the
-/// uuid of a libvirt secret.
+/// UUID of a libvirt secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum VolumeSource {

@@ -1,4 +1,4 @@
-//! The first request of a host: it waits for a control plane, and sends a token only once.
+//! The first request of a host: it waits for a controller, and sends a token only once.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 
-/// How a control plane treats hosts that join.
+/// How a controller treats hosts that join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Door {
     Answers,
@@ -47,7 +47,7 @@ fn tls(authority: &Authority) -> Arc<ServerConfig> {
     Arc::new(config.expect("the TLS settings are valid"))
 }
 
-/// A control plane for hosts that join, on a thread of its own. It counts connections and requests.
+/// A controller for hosts that join, on a thread of its own. It counts connections and requests.
 struct ControlPlane {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,

@@ -45,7 +45,7 @@ pub(super) struct Inventory {
     /// When the host registers again even if nothing has changed, because it cannot yet offer its CPUs and memory by
     /// NUMA cell.
     again: Mutex<Option<Instant>>,
-    /// True if the control plane has requested a registration: a client of the Placement API has changed the host's
+    /// True if the controller has requested a registration: a client of the Placement API has changed the host's
     /// providers.
     requested: AtomicBool,
     /// Fingerprint of devices, cells and hypervisor in the last registration; 0 before the first.
@@ -76,7 +76,7 @@ impl Inventory {
     }
 
     /// Scans the host at its interval. Hosts that start together scan at different times, so that a process with many
-    /// simulated hosts, and the control plane, have an even load.
+    /// simulated hosts, and the controller, have an even load.
     pub(super) async fn scan_periodically(&self) -> Infallible {
         let rescan = self.parts.settings.rescan.max(SHORTEST_RESCAN);
         let mut next = Instant::now() + first_rescan(&self.parts.registration.host, rescan);
@@ -154,7 +154,7 @@ impl Inventory {
         self.requested.store(true, Ordering::Relaxed);
     }
 
-    /// The registration, if devices, cells or hypervisor have changed since the last one, if the control plane has
+    /// The registration, if devices, cells or hypervisor have changed since the last one, if the controller has
     /// requested it, or if an undivided host must retry.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let (devices, cells) = (self.scan().await?, self.cells().await?);

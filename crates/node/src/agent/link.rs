@@ -1,4 +1,4 @@
-//! The connection to the control plane: the epoch, retries, and the queue of observations.
+//! The connection to the controller: the epoch, retries, and the queue of observations.
 //!
 //! A new registration by this process must not look like fencing by another process: calls with the
 //! old epoch end before the new registration is sent.
@@ -49,7 +49,7 @@ impl Link {
         &self.host
     }
 
-    /// Registers, retrying until the control plane answers.
+    /// Registers, retrying until the controller answers.
     pub(super) async fn register(&self, registration: Registration) -> Result<Session, Stop> {
         let mut epoch = self.epoch.write().await;
         loop {
@@ -107,7 +107,7 @@ impl Link {
             match answer {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Rejected(why)) => {
-                    tracing::warn!(host = %self.host, %why, count = observations.len(), "the control plane refused observations; dropping them");
+                    tracing::warn!(host = %self.host, %why, count = observations.len(), "the controller refused observations; dropping them");
                     return Ok(());
                 }
                 Err(refusal) => self.wait_or_stop(refusal).await?,
@@ -125,7 +125,7 @@ impl Link {
             match answer {
                 Ok(()) => return Ok(()),
                 Err(Refusal::Rejected(why)) => {
-                    tracing::warn!(host = %self.host, %why, "the control plane refused the result of an order; dropping it");
+                    tracing::warn!(host = %self.host, %why, "the controller refused the result of an order; dropping it");
                     return Ok(());
                 }
                 Err(refusal) => self.wait_or_stop(refusal).await?,
@@ -146,7 +146,7 @@ impl Link {
         }
     }
 
-    /// Uploads an image, retrying until the control plane answers; an error is final.
+    /// Uploads an image, retrying until the controller answers; an error is final.
     pub(super) async fn upload_image(
         &self,
         image: ImageId,
@@ -208,7 +208,7 @@ impl Link {
             Refusal::Fenced => Err(Stop::Fenced),
             Refusal::Rejected(why) => Err(Stop::Rejected(why)),
             Refusal::Unavailable(why) => {
-                tracing::warn!(host = %self.host, %why, "the control plane is unavailable; retrying");
+                tracing::warn!(host = %self.host, %why, "the controller is unavailable; retrying");
                 self.pause().await;
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! The machine types of this host's guests, for the control plane, which names each to the next host of the server: the
+//! The machine types of this host's guests, for the controller, which names each to the next host of the server: the
 //! guest then finds the same hardware there. Nothing here fails or delays a document.
 
 use std::collections::HashMap;

@@ -175,7 +175,7 @@ impl Node {
     }
 
     /// Runs until `shutdown` turns true (or its sender is dropped), another process registers for
-    /// the host, or the control plane refuses the host.
+    /// the host, or the controller refuses the host.
     ///
     /// Rare paths are boxed to keep the future small: a process may run a thousand simulated hosts.
     pub fn run(
@@ -272,7 +272,7 @@ impl Agent {
         }
     }
 
-    /// Registers, recovers, and follows the documents until the control plane no longer accepts the
+    /// Registers, recovers, and follows the documents until the controller no longer accepts the
     /// registration.
     async fn run_registered(
         &self,
@@ -283,7 +283,7 @@ impl Agent {
         let Some(mut since) = started else { return Ok(()) };
         loop {
             if since == 0 {
-                // The control plane answers a request for all documents immediately, so a host
+                // The controller answers a request for all documents immediately, so a host
                 // without documents must pause.
                 Box::pin(tokio::time::sleep(EMPTY_PAUSE)).await;
             }
@@ -364,7 +364,7 @@ impl Agent {
     }
 
     /// Registers, recovers (see [`recovery`]), and dispatches all documents. Returns the generation of
-    /// the batch; `None` if the control plane no longer knows this host.
+    /// the batch; `None` if the controller no longer knows this host.
     async fn begin(
         &self,
         workers: &mut Workers,
@@ -404,7 +404,7 @@ impl Agent {
         Ok(Some(generation))
     }
 
-    /// The documents newer than `since`; `None` if the control plane no longer knows this host.
+    /// The documents newer than `since`; `None` if the controller no longer knows this host.
     async fn batch(&self, since: i64) -> Result<Option<Box<Batch>>, Box<Error>> {
         match self.link.desired(since).await {
             Ok(batch) => {
@@ -414,7 +414,7 @@ impl Agent {
                 Ok(Some(batch))
             }
             Err(Stop::Rejected(why)) => {
-                tracing::warn!(host = %self.link.host(), %why, "the control plane no longer knows this host; registering again");
+                tracing::warn!(host = %self.link.host(), %why, "the controller no longer knows this host; registering again");
                 Ok(None)
             }
             Err(stop) => Err(Box::new(self.stopped(stop))),
@@ -422,7 +422,7 @@ impl Agent {
     }
 
     /// Registers the state of the devices after an order, then reports the order's result, so that
-    /// the control plane receives the new state first.
+    /// the controller receives the new state first.
     async fn report_order(&self, carried: OrderResult) -> Result<(), Error> {
         self.register_changes().await?;
         self.link.report_orders(carried).await.map_err(|stop| self.stopped(stop))

@@ -1,5 +1,5 @@
 //! The running orders, in memory, and the finished ones, in a file. A finished order is not carried
-//! out again, even if the control plane does not know that it is finished.
+//! out again, even if the controller does not know that it is finished.
 //!
 //! An order is recorded when it ends. An interrupted order is not recorded and starts again, so the
 //! tools must tolerate repetition.

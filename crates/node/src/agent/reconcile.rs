@@ -25,14 +25,14 @@ const DESTROY: &str = "destroy";
 const NETWORK: &str = "network";
 
 const REMOVED: &str = "this host has removed the guest and its disks at the request of a later document, which the \
-    database of the control plane has lost. No empty guest is created in its place. Delete the server; or, if its data \
+    database of the controller has lost. No empty guest is created in its place. Delete the server; or, if its data \
     is not needed, rebuild it or reboot it hard, which creates it anew. If the server still has a guest on another \
     host, `kilonova doctor` reports it";
 const NO_DISK: &str = "this host has neither the guest nor its root disk, and no empty guest is created in its place. \
     If its data is not needed, rebuild the server or reboot it hard, which creates it anew; otherwise find its disk \
     first";
 const REBUILT: &str = "this host has rebuilt the guest at the request of a later document, which the database of the \
-    control plane has lost. The guest and its disks stay as they are, because this document would replace the disks. \
+    controller has lost. The guest and its disks stay as they are, because this document would replace the disks. \
     Save their data, if it is needed, from the guest or from the disks; then rebuild the server, which replaces the \
     disks, or delete it";
 
@@ -41,7 +41,7 @@ const NOT_REBUILT: &str = "the document says that the guest was rebuilt, but thi
     disks; then rebuild the server or reboot it hard, which replaces them, or delete it";
 
 const ARRIVED: &str = "this host has the disks of the guest, which has arrived here at the request of a later document, which \
-    the database of the control plane has lost. They are not replaced by empty disks for another live migration";
+    the database of the controller has lost. They are not replaced by empty disks for another live migration";
 
 /// The actual domain.
 struct Now {

@@ -1,6 +1,6 @@
 //! Reports guests that are not in the state that their document requests: a guest that was shut down
-//! from inside, for example, or one that waits for its ports. Repeats each report until the control
-//! plane sends a new desired state. Changes nothing.
+//! from inside, for example, or one that waits for its ports. Repeats each report until the controller
+//! sends a new desired state. Changes nothing.
 
 use std::collections::HashSet;
 

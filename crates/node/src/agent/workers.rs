@@ -53,7 +53,7 @@ impl Workers {
     }
 
     /// Hands a document to its server's worker. A document of a complete batch replaces any other
-    /// one: the control plane may have lost the newer ones.
+    /// one: the controller may have lost the newer ones.
     pub(super) fn dispatch(&mut self, document: Document, complete: bool) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {

@@ -1,5 +1,5 @@
 //! The tools of a simulated host. Loading a bitstream changes the simulated sysfs. Cleaning only
-//! returns a message, unless the operator has configured a clean-up command. The command really
+//! returns a message, unless the operator has configured a cleaning command. The command really
 //! runs, with an environment variable that marks the host as simulated.
 
 use std::sync::Arc;

@@ -57,7 +57,7 @@ impl SimulatedVolumes {
     }
 }
 
-/// Why a volume from a newer control plane cannot be connected.
+/// Why a volume from a newer controller cannot be connected.
 const UNKNOWN: &str = "this agent does not know the volume's protocol: install a newer agent";
 
 impl Volumes for SimulatedVolumes {

@@ -23,7 +23,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// The tools of a host, with the operator's clean-up commands.
+    /// The tools of a host, with the operator's cleaning commands.
     pub fn new(host: HostName, sysfs: Arc<dyn Sysfs>, cleanup: Cleanup) -> Self {
         Self { host, sysfs, cleanup }
     }
@@ -44,7 +44,7 @@ impl Tools for Commands {
     }
 }
 
-/// The operator's clean-up command for a function, if there is one.
+/// The operator's cleaning command for a function, if there is one.
 pub(crate) fn hook(
     host: &HostName,
     cleanup: &Cleanup,

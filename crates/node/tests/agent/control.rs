@@ -1,4 +1,4 @@
-//! A control plane in memory.
+//! A controller in memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ impl Control {
                 if let Some(found) = look(&self.state.lock().expect("the lock is not poisoned")) {
                     return found;
                 }
-                changed.changed().await.expect("the control plane still exists");
+                changed.changed().await.expect("the controller still exists");
             }
         };
         match tokio::time::timeout(TIMEOUT, wait).await {

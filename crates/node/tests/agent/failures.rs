@@ -1,4 +1,4 @@
-//! Failing steps, an unavailable control plane, and fencing.
+//! Failing steps, an unavailable controller, and fencing.
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{HostName, OperationId, ServerId};
@@ -677,7 +677,7 @@ async fn a_rejected_agent_reports_the_reason() {
     let (host, control) = (Host::new(""), Control::new());
     control.with(|state| state.rejected = Some("the host is unknown".into()));
     let error = host.run(&control).ended().await.expect_err("the host is rejected").to_string();
-    assert_eq!(error, "host gpu1: the control plane refused it: the host is unknown");
+    assert_eq!(error, "host gpu1: the controller refused it: the host is unknown");
 }
 
 const EIO: i32 = 5;

@@ -239,7 +239,7 @@ async fn a_guest_sets_its_password_once() {
     assert_eq!(send(bytes).await, (400, "The password is not text in UTF-8.".into()));
     let other = send(GuestMethod::Other).await;
     assert_eq!(other, (400, "GET and POST only are supported.".into()));
-    // While the control plane is unavailable, the guest must retry, and nothing is lost.
+    // While the controller is unavailable, the guest must retry, and nothing is lost.
     control.with(|state| state.unavailable = 1000);
     assert_eq!(post("first").await.0, GuestStatus::Unavailable.code());
     control.with(|state| state.unavailable = 0);

@@ -1,4 +1,4 @@
-//! The agent with a control plane in memory.
+//! The agent with a controller in memory.
 
 pub mod control;
 mod crashing_host;

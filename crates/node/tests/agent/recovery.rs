@@ -260,7 +260,7 @@ async fn a_vanished_device_is_recreated() {
 }
 
 /// A power cut: guests stop and mediated devices disappear, but domain files remain. The agent
-/// recreates the devices; the control plane decides whether the guest starts again.
+/// recreates the devices; the controller decides whether the guest starts again.
 #[tokio::test]
 async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
     let (host, control) = (Host::new(""), Control::new());

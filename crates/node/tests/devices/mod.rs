@@ -76,7 +76,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
     }))
 }
 
-/// The device that the control plane would attach for a slot.
+/// The device that the controller would attach for a slot.
 fn attachment(device: &Device, slot: &HandleSlot) -> Attachment {
     match slot {
         HandleSlot::Mdev { mdev_type, .. } => Attachment::Mdev {

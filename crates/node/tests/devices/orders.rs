@@ -126,7 +126,7 @@ async fn a_guest_waits_for_its_order_and_fails_with_it() {
     let control = &node.control;
     let server = ServerId::new_v4();
     let wanted = || guest(vec![Attachment::Pci { address: CARD.into() }]);
-    // Both are in one batch, as the control plane writes them in one transaction.
+    // Both are in one batch, as the controller writes them in one transaction.
     let both = |order: &Order| {
         control.with(|state| state.unavailable = 1);
         control.order(order.clone());

@@ -127,7 +127,7 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refu
     let mut allocations = BTreeMap::new();
     let mut seen = BTreeMap::new();
     for (uuid, resources) in pairs {
-        // Unlike elsewhere, a uuid without dashes is unknown here.
+        // Unlike elsewhere, a UUID without dashes is unknown here.
         let whole = Some(uuid).filter(|uuid| uuid.len() == 36);
         let provider = whole.and_then(parse_uuid_like).ok_or_else(|| {
             Refusal::bad_request(format!(

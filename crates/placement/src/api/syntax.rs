@@ -165,7 +165,7 @@ pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Refusal> {
     Ok(found)
 }
 
-/// Parses the uuid of an aggregate, in every form that `PUT …/aggregates` accepts (also without some of its
+/// Parses the UUID of an aggregate, in every form that `PUT …/aggregates` accepts (also without some of its
 /// dashes), in braces, or as `urn:uuid:`.
 fn aggregate(text: &str) -> Result<Uuid, Refusal> {
     parse_uuid_like(text).or_else(|| text.parse().ok()).ok_or_else(|| {

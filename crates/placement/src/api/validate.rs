@@ -11,7 +11,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::schema::{logged_reason, reason, shown};
 use serde_json::Value;
 
-/// Pattern of a uuid in bodies. A violation is reported as a format error, not as a pattern error.
+/// Pattern of a UUID in bodies. A violation is reported as a format error, not as a pattern error.
 pub const UUID_LIKE: &str =
     "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$";
 
@@ -85,7 +85,7 @@ impl Schema {
     }
 }
 
-/// Records that the body names the object `id` as `text`. A uuid has several spellings: upper and
+/// Records that the body names the object `id` as `text`. A UUID has several spellings: upper and
 /// lower case, and dashes in other places. Two of them in one body would write one object twice. The
 /// same text twice is not an error here: the caller lets the last one count, as JSON does.
 ///

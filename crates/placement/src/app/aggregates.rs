@@ -9,7 +9,7 @@ use super::providers;
 use crate::db::providers::ProviderRow;
 use crate::{Error, World, db};
 
-/// An aggregate's uuid, and the client's spelling of it: with or without dashes, in either case.
+/// An aggregate's UUID, and the client's spelling of it: with or without dashes, in either case.
 pub type Spelt = (Uuid, String);
 
 /// A provider and its aggregates as the client spelt them.

@@ -18,7 +18,7 @@ use crate::{Error, db};
 pub struct ProviderFilters {
     /// The exact name.
     pub name: Option<String>,
-    /// The uuid.
+    /// The UUID.
     pub id: Option<ProviderId>,
     /// A provider of the requested tree.
     pub in_tree: Option<ProviderId>,

@@ -22,7 +22,7 @@ use crate::{Error, World, ledger, names};
 /// A provider as stored in the other Placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderCopy {
-    /// Its uuid.
+    /// Its UUID.
     pub id: ProviderId,
     /// Unique name.
     pub name: String,
@@ -43,7 +43,7 @@ pub struct ProviderCopy {
 /// A consumer as stored in the other Placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerCopy {
-    /// Its uuid.
+    /// Its UUID.
     pub id: ConsumerId,
     /// The generation that clients see.
     pub generation: i64,

@@ -32,7 +32,7 @@ pub fn lock(tx: &mut Tx<'_>, id: ProviderId) -> Result<ProviderRow, Error> {
 /// Creates a provider.
 ///
 /// # Errors
-/// 400 for an invalid parent, 409 if the uuid or name exists.
+/// 400 for an invalid parent, 409 if the UUID or name exists.
 pub fn create(
     tx: &mut Tx<'_>,
     world: &World,

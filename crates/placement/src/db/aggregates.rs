@@ -1,5 +1,5 @@
-//! Rows of `provider_aggregates`. An aggregate is a uuid listed by some provider; it has no row of
-//! its own. Column `sent` is the client's spelling, which responses show; searches use the uuid.
+//! Rows of `provider_aggregates`. An aggregate is a UUID listed by some provider; it has no row of
+//! its own. Column `sent` is the client's spelling, which responses show; searches use the UUID.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};

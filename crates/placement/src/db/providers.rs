@@ -103,7 +103,7 @@ pub fn lock_tree(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
 /// A row of `resource_providers`.
 #[derive(Debug, Clone)]
 pub struct ProviderRow {
-    /// Its uuid.
+    /// Its UUID.
     pub id: ProviderId,
     /// Unique name.
     pub name: String,
@@ -167,7 +167,7 @@ pub fn rows(rows: &[Row]) -> Result<Vec<ProviderRow>, Error> {
 /// A provider to insert.
 #[derive(Debug, Clone, Copy)]
 pub struct NewProvider<'a> {
-    /// Its uuid.
+    /// Its UUID.
     pub id: ProviderId,
     /// Unique name.
     pub name: &'a str,

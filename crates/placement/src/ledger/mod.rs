@@ -69,7 +69,7 @@ pub struct Claim {
 /// A provider as its host reports it.
 #[derive(Debug, Clone)]
 pub struct ProviderSpec {
-    /// Its uuid, determined by the caller.
+    /// Its UUID, determined by the caller.
     pub id: ProviderId,
     /// Unique name.
     pub name: String,

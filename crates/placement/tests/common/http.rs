@@ -72,7 +72,7 @@ impl Api {
         self.ask("POST", path, Some(body)).await
     }
 
-    /// Creates a provider with inventories and returns its uuid.
+    /// Creates a provider with inventories and returns its UUID.
     pub async fn provider(
         &self,
         name: &str,

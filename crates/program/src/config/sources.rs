@@ -83,7 +83,7 @@ pub fn read(file: &File) -> Result<Discovery, Failure> {
     Ok(Discovery { specs, nvme, drivers, nics, health, cleanup, links, ..Discovery::default() })
 }
 
-/// Parses `[pci] alias`. The control plane uses it; a host only validates it.
+/// Parses `[pci] alias`. The controller uses it; a host only validates it.
 ///
 /// # Errors
 /// A message with file, line, group and option. A name may occur only once: several entries would

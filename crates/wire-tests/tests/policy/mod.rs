@@ -91,7 +91,7 @@ pub fn services() -> Vec<Service> {
     ]
 }
 
-/// The router of a service. Enrolment's does not include its listener for hosts.
+/// The router of a service. Enrollment's does not include its listener for hosts.
 fn router(cloud: &Cloud, service: &str) -> Router {
     if service == "enrollment" {
         let routes = kilonova_enroll::operator_routes(None, &cloud.compute.policy);

@@ -45,7 +45,7 @@ def with_warm_commands(module):
 
 
 def in_default_domain(module):
-    """Replaces set-up and clean-up of the identity tests."""
+    """Replaces setup and cleanup of the identity tests."""
     from tempest.lib.common.utils import data_utils
 
     tests = module.IdentityTests

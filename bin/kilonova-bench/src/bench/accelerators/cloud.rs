@@ -75,7 +75,7 @@ impl Drop for AgentTask {
     }
 }
 
-/// The hosts' connection to the control plane.
+/// The hosts' connection to the controller.
 pub struct Reports {
     remote: Arc<Remote>,
     hosts: usize,

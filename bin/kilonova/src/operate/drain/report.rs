@@ -12,7 +12,7 @@ use crate::operate::text::plain;
 /// A server that left the host.
 #[derive(Debug, Clone)]
 pub struct Moved {
-    /// Its uuid.
+    /// Its UUID.
     pub id: String,
     /// `live`, `cold` or `offloaded`.
     pub how: &'static str,
@@ -23,9 +23,9 @@ pub struct Moved {
 /// A server that still has something on the host.
 #[derive(Debug, Clone)]
 pub struct Remaining {
-    /// Its uuid.
+    /// Its UUID.
     pub id: String,
-    /// Its name and uuid.
+    /// Its name and UUID.
     pub called: String,
     /// Nova's status.
     pub status: Option<String>,

@@ -24,7 +24,7 @@ pub(super) fn show(registry: &mut Registry, statistics: HashStatistics) {
     queue.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     let before: Gauge = Gauge::default();
     let help =
-        "Password hashes computed between the arrival of the last successful login and its turn";
+        "Password hashes computed between the arrival of the last successful login and its check";
     registry.register("login_hashes_before", help, before.clone());
     before.set(i64::try_from(passed).unwrap_or(i64::MAX));
     let refusals = Family::<Cause, Counter>::default();

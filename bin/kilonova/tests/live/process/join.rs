@@ -283,14 +283,14 @@ async fn unaccepted_certificates_are_refused_with_a_remedy() {
     let foreign = Authority::load(&made, &key).expect("the authority loads");
     let of_another =
         at(&foreign, &known, Timestamp::now(), DAY).remote().expect("the client is created");
-    refused(&of_another, "is not from the control plane's authority").await;
+    refused(&of_another, "is not from the controller's authority").await;
     let old = at(&ours, &known, Timestamp::now() - DAY * 100, DAY * 90)
         .remote()
         .expect("the client is created");
     refused(&old, "considers the certificate of this host expired").await;
     let believes =
         HostIdentity { authority: made, ..known.clone() }.remote().expect("the client is created");
-    refused(&believes, "not the control plane that this host joined").await;
+    refused(&believes, "not the controller that this host joined").await;
     let remote = known.remote().expect("the client is created");
     remote.register(registration(HOST)).await.expect("the host is accepted");
     let text = node(&cloud, &["revoke", HOST]);

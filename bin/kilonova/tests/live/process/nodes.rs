@@ -118,7 +118,7 @@ fn options_are_validated_before_anything_is_created() {
         }
         assert!(!cloud.place.file("hosts").exists());
     };
-    refused("127.0.0.1:1", &word, "virtlab606", &["not a URL of a control plane"]);
+    refused("127.0.0.1:1", &word, "virtlab606", &["not a URL of a controller"]);
     refused(&url, &word, "nowhere", &["no host nowhere"]);
     refused(&url, &cloud.place.write("empty", ""), "virtlab606", &["the token is empty"]);
     refused(&url, &cloud.place.file("missing"), "virtlab606", &["cannot read", "missing"]);

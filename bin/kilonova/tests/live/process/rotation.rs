@@ -155,7 +155,7 @@ async fn hosts_move_to_the_new_authority_without_a_pause() {
     let remote = slept.remote().expect("the client is created");
     let said = remote.register(registration("asleep")).await;
     let said = said.expect_err("the old certificate is refused").to_string();
-    assert!(said.contains("is not from the control plane's authority"), "{said}");
+    assert!(said.contains("is not from the controller's authority"), "{said}");
     let all = ca(&cloud, &["list"]).expect("they are listed");
     let states: Vec<&str> = all["authorities"]
         .as_array()

@@ -306,7 +306,7 @@ fn ready(bitstream: Bitstream) -> Result<Bitstream, Error> {
 
 fn no_service() -> Error {
     Error::NoBitstream(
-        "Bitstreams come from the image service, which this control plane does not run.".into(),
+        "Bitstreams come from the image service, which this controller does not run.".into(),
     )
 }
 

@@ -134,7 +134,7 @@ fn check_growth(
     let (project, user) = (&server.project_id, &server.user_id);
     // The limits and the image share a round trip.
     let limits = quotas::ask_both(tx, project, Some(user))?;
-    // An image of a cloud's Glance was looked up only if the old flavor has no disk.
+    // An image of an external Glance was looked up only if the old flavor has no disk.
     let image = server.spec.image.map(|image| seen.used(tx, image)).transpose()?.flatten();
     usage::check_asked(tx, project, user, grown, limits)?;
     let Some(image) = image else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Locates the guest of a live migration whose source did not report that the guest left.
 //!
-//! The source failed to send the guest, was asked to keep it, or is silent. The guest may have arrived in any of these
+//! The source failed to send the guest, was asked to keep it, or is down. The guest may have arrived in any of these
 //! cases, so nothing is removed or started until both hosts have reported. A document that changes nothing
 //! ([`Power::AsIs`]) requests these reports; the destination's report is requested after the source has stopped
 //! sending, so that it cannot be outdated.
@@ -30,7 +30,7 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, live, load};
 use crate::{Compute, Error};
 
-/// The maximum silence of the destination before the server is put in `ERROR`.
+/// How long the destination may not report before the server is put in `ERROR`.
 const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 impl GuestReport {
@@ -207,7 +207,7 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
 }
 
 /// Repeats the request to each host that has not reported the guest's state. Puts the server in `ERROR` if its
-/// destination is silent for too long.
+/// destination does not report for too long.
 ///
 /// # Errors
 /// Store errors only.
@@ -252,7 +252,7 @@ pub fn locate_guest(
     }
 }
 
-/// Puts the server in `ERROR` once the destination has been silent for [`SILENCE`]. The guest may be on either host, so
+/// Puts the server in `ERROR` once the destination has not reported for [`SILENCE`]. The guest may be on either host, so
 /// both sides are kept.
 fn report_silence(
     tx: &mut Tx<'_>,

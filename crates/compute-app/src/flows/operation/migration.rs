@@ -143,7 +143,7 @@ pub struct Transit {
     pub source: Option<GuestReport>,
     /// The time of the first request to the destination.
     pub asked: Option<Timestamp>,
-    /// True if the server is in `ERROR` because the destination was silent for too long.
+    /// True if the server is in `ERROR` because the destination has not reported for too long.
     pub lost: bool,
     /// True if the guest does not run on the source, which starts it again.
     pub stopped: bool,

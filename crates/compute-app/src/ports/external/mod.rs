@@ -1,4 +1,4 @@
-//! The cloud's Neutron as the network service of compute.
+//! The external Neutron as the network service of compute.
 //!
 //! ```text
 //!   networks  the part within transactions: writes the goal, reads the views

@@ -516,5 +516,5 @@ impl Networks for CloudNeutron {
 
 /// The error if a caller did not query Neutron before its transaction.
 fn unseen() -> Error {
-    Refusal::internal("the request was not resolved at the cloud's Neutron").into()
+    Refusal::internal("the request was not resolved at the external Neutron").into()
 }

@@ -1,4 +1,4 @@
-//! The cloud's Neutron: requests that must be sent outside a transaction.
+//! The external Neutron: requests that must be sent outside a transaction.
 //!
 //! ```text
 //!   resolve     before a boot: the networks, ports and groups that a request names

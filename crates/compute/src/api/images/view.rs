@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::links::{self, Base};
 
-/// The brief form. `glance` is the URL of the cloud's Glance, if the images are there.
+/// The brief form. `glance` is the URL of the external Glance, if the images are there.
 pub(super) fn brief(image: &ImageRecord, base: &Base, glance: Option<&str>) -> Value {
     let id = image.id.to_string();
     let mut all = links::of(base, "images", &id);

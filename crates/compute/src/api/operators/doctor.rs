@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::attention::report::examine;
-use kilonova_compute_app::attention::{Level, Notice};
+use kilonova_compute_app::attention::{Finding, Level};
 use kilonova_wire::Refusal;
 use kilonova_wire::time::zulu;
 use serde_json::{Value, json};
@@ -20,20 +20,20 @@ pub(super) async fn show(State(compute): State<Compute>) -> Result<Json<Value>, 
         let state = found.state(name).map_or("ok", Level::as_str);
         json!({"name": name, "state": state, "about": about})
     };
-    let mut notices: Vec<&Notice> = found.notices.iter().collect();
-    notices.sort_by_key(|notice| std::cmp::Reverse(notice.level));
-    let finding = |notice: &&Notice| {
+    let mut findings: Vec<&Finding> = found.findings.iter().collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    let view = |finding: &&Finding| {
         json!({
-            "area": notice.area,
-            "level": notice.level.as_str(),
-            "what": notice.what,
-            "remedy": notice.remedy,
+            "area": finding.area,
+            "level": finding.level.as_str(),
+            "what": finding.what,
+            "remedy": finding.remedy,
         })
     };
     Ok(Json(json!({"doctor": {
         "examined_at": zulu(found.at),
         "areas": found.areas.iter().map(area).collect::<Vec<_>>(),
-        "findings": notices.iter().take(MOST).map(finding).collect::<Vec<_>>(),
-        "more_findings": notices.len().saturating_sub(MOST),
+        "findings": findings.iter().take(MOST).map(view).collect::<Vec<_>>(),
+        "more_findings": findings.len().saturating_sub(MOST),
     }})))
 }

@@ -109,7 +109,7 @@ pub async fn arqs(running: &RunningCloud, server: &str) -> Vec<Value> {
 pub struct GuestDevice {
     /// `mdev`, `pci`, `test_pci`.
     pub kind: String,
-    /// A mediated device's uuid, or an address.
+    /// A mediated device's UUID, or an address.
     pub is: String,
     /// The parent device of a mediated device.
     pub parent: String,

@@ -50,7 +50,7 @@ async fn delete_during_the_build() {
 #[tokio::test]
 async fn delete_on_a_lost_host() {
     matrix::run(Flow {
-        name: "delete on a lost host",
+        name: "delete on a host that is down",
         topology: || hosts(&[("a", &[GPU])]),
         flavor: "vgpu-pair",
         before: Before::Active,

@@ -228,7 +228,7 @@ async fn a_move_closes_one_island_and_opens_the_other() {
         assert_eq!(reserved(&cloud).await, "");
         cloud.teardown(&running, "moves").await;
 
-        // A lost host keeps the island closed until it has dropped the guest.
+        // A host that is down keeps the island closed until it has dropped the guest.
         let id = running.active_server_on(&cloud, "a", "alone").await;
         running.nodes.kill("a").await;
         running.force_down("a", true).await;

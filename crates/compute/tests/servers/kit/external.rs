@@ -1,4 +1,4 @@
-//! A strict fake of the cloud's Neutron, and the workers that call it.
+//! A strict fake of the external Neutron, and the workers that call it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -74,7 +74,7 @@ impl RunningCloud {
         self.client = client(self.compute.clone());
     }
 
-    /// Connects the agents to another control plane.
+    /// Connects the agents to another controller.
     pub fn connect(&self, control: Arc<dyn ControlPlane>) {
         self.link.switch(control);
     }

@@ -147,7 +147,7 @@ async fn a_boot_claims_what_its_ports_request() {
         assert_eq!(agent.used(&running).await, (600, 10));
         cloud.audit("with claims for a port").await;
         let found = examine(&running.compute).await.expect("it is readable");
-        assert!(found.notices.is_empty(), "{:?}", found.notices);
+        assert!(found.findings.is_empty(), "{:?}", found.findings);
 
         // The providers are Neutron's: the next registration of the host does not touch them.
         running.restart_nodes(&cloud, async |_| ()).await;

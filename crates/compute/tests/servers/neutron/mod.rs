@@ -1,4 +1,4 @@
-//! A cloud's Neutron as the network service. A strict fake takes its place and fails on demand.
+//! An external Neutron as the network service. A strict fake takes its place and fails on demand.
 
 mod bandwidth;
 mod hybrid;

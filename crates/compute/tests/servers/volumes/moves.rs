@@ -151,7 +151,7 @@ async fn a_root_volume_that_has_been_started_gets_no_optional_secure_boot() {
     }
 }
 
-/// The guest of a silent host may still write to the volume.
+/// The guest of a host that is down may still write to the volume.
 #[tokio::test]
 async fn no_volume_is_detached_while_the_host_is_silent() {
     for (cloud, mut running, cinder) in clouds(&["a", "b"]).await {

@@ -127,7 +127,7 @@ fn instances_and_types_of_guests_change_nothing_and_foreign_ones_count() {
     assert_eq!(device.deployables[0].slots.len(), 2, "a function has a foreign type");
 }
 
-/// The control plane refuses a card in MIG mode with parts of other kinds, and with it the host's whole report.
+/// The controller refuses a card in MIG mode with parts of other kinds, and with it the host's whole report.
 #[test]
 fn no_other_option_offers_parts_of_the_card() {
     // The second function has a type that no guest of ours has, so it is not offered at all.

@@ -79,7 +79,7 @@ fn guests_of_one_type_do_not_change_what_is_offered() {
     let ours = used.mdev("devices/pci0000:84/0000:84:00.0", SMALL);
     let found = discovery.scan(&used.sysfs(), &|uuid| uuid == ours).expect("the bus is readable");
     assert_eq!(found, before);
-    // A foreign device excludes a type from the card, and the control plane does not know the device.
+    // A foreign device excludes a type from the card, and the controller does not know the device.
     let found = look(&used, &discovery);
     assert_eq!(short(&found.devices), ["pci_0000_84_00_0 VGPU [7xnvidia-35]"]);
 }

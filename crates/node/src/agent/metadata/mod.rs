@@ -33,7 +33,7 @@ pub(super) use memory::Memory;
 
 /// The lifetime of a document. The agent drops it sooner when it changes the guest.
 const EXPIRY: Duration = Duration::from_secs(15);
-/// How long a guest waits for the hypervisor or the control plane.
+/// How long a guest waits for the hypervisor or the controller.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
@@ -60,7 +60,7 @@ impl GuestRequests for Guests {
     }
 }
 
-/// Serves the existing guests at startup, before the agent has documents, because the control plane
+/// Serves the existing guests at startup, before the agent has documents, because the controller
 /// may be unavailable.
 pub(super) async fn resume(work: &Work) {
     let host = work.host();
@@ -154,7 +154,7 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
     Ok(Some(document))
 }
 
-/// The document with the operator's vendor data, which the control plane fetches once for each
+/// The document with the operator's vendor data, which the controller fetches once for each
 /// document; or the answer to the guest if there is no vendor data.
 async fn with_vendordata(
     work: &Work,
