@@ -49,6 +49,8 @@ pub fn registration(
         ratios: settings.ratios.map(|ratio| ratio.value),
         initial_ratios: settings.ratios.map(|ratio| ratio.is_initial),
         reserved_memory_mb: settings.reserved_memory_mb,
+        reserved_cpus: settings.reserved_cpus,
+        reserved_disk_gb: settings.reserved_disk_gb,
         traits: vec!["COMPUTE_NODE".into()],
         devices: Vec::new(),
         agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),

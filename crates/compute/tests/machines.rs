@@ -101,6 +101,8 @@ impl Cloud {
             ratios: [1.0; 3],
             initial_ratios: [false; 3],
             reserved_memory_mb: 0,
+            reserved_cpus: 0,
+            reserved_disk_gb: 0,
             traits: Vec::new(),
             devices: vec![gpu(), disk()],
             agent_version: None,
@@ -172,13 +174,15 @@ impl Cloud {
         let (consumer, server) = (ConsumerId::new_v4(), ServerId::new_v4());
         let provider = "SELECT provider_id FROM deployables WHERE name = ?1";
         let name = format!("{host}_pci_0000_01_00_0");
+        let nodes = self.link.0.clone();
         let claim = self.store.write(move |tx| {
             let row = tx.row(provider, params![name.as_str()])?.expect("the disk exists");
             let want =
                 ledger::BindRequest { provider: row.id(0)?, count: 1, group: 0, profile: None };
             let (world, host) = (World::new(), HostName::verbatim(host));
             ledger::bind(tx, &world, server, consumer, "p1", &host, &[want])?;
-            ledger::release(tx, &world, consumer)
+            ledger::release(tx, &world, consumer)?;
+            ledger::orders::announce(tx, &nodes)
         });
         claim.await.expect("the handle is bound");
         assert_eq!(self.disks(host).await.0, ["dirty"], "{}", self.name);
@@ -359,7 +363,7 @@ async fn a_function_that_a_deleted_host_has_not_cleaned_is_cleaned_when_the_mach
         let generation = batch.documents[0].generation;
         let report = vec![Observation::new(server, generation, Outcome::Absent)];
         cloud.link.observed(&c, epoch, report).await.expect("the report is accepted");
-        let epoch = register("c", "m2").await;
+        register("c", "m2").await;
         assert_eq!(cloud.health("c").await, ["healthy"], "{}", cloud.name);
         assert_eq!(cloud.disks("c").await.0, ["dirty"], "{}: and no other handle", cloud.name);
         assert_eq!(cloud.disks("a").await.0, [""; 0], "{}", cloud.name);

@@ -7,7 +7,7 @@ use kilonova_ids::{HostName, ResourceClass};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Connector, NumaCell};
+use crate::{Connector, NumaCell, is_default};
 
 /// Trait of a host whose hypervisor live-migrates guests with mediated devices in both directions
 /// (libvirt 8.6.0 and QEMU 8.1.0, or newer).
@@ -45,6 +45,12 @@ pub struct Registration {
     pub initial_ratios: [bool; 3],
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
+    /// CPUs reserved for the host itself. 0 from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reserved_cpus: i64,
+    /// Disk reserved for the host itself, GiB. 0 from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reserved_disk_gb: i64,
     /// Traits of the host itself, such as `COMPUTE_NODE`.
     pub traits: Vec<String>,
     /// All devices; a device that is missing here no longer exists.

@@ -32,3 +32,15 @@ pub(super) fn in_placement(file: &File, cells: &CellOptions) -> Result<bool, Fai
     let configured = file.parse("compute", "numa_in_placement", "true or false")?;
     Ok(configured.unwrap_or(cells.dedicated().is_some()))
 }
+
+/// The number of CPUs that are reserved for the host. As in Nova, it cannot be set together with the sets, which leave
+/// out the host's own CPUs.
+pub(super) fn reserved_cpus(file: &File, reserved: i64) -> Result<i64, Failure> {
+    let is_set = |option| file.get("compute", option).is_some_and(|text| !text.trim().is_empty());
+    if reserved > 0 && (is_set("cpu_shared_set") || is_set("cpu_dedicated_set")) {
+        let why = "it cannot be set together with [compute] cpu_shared_set or cpu_dedicated_set: guests do not use \
+                   CPUs outside these sets";
+        return Err(file.wrong("DEFAULT", "reserved_host_cpus", why));
+    }
+    Ok(reserved)
+}

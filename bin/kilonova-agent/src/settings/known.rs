@@ -26,6 +26,8 @@ const OPTIONS: &Options = &[
     ("DEFAULT", "max_concurrent_builds"),
     ("DEFAULT", "my_ip"),
     ("DEFAULT", "ram_allocation_ratio"),
+    ("DEFAULT", "reserved_host_cpus"),
+    ("DEFAULT", "reserved_host_disk_mb"),
     ("DEFAULT", "reserved_host_memory_mb"),
     ("DEFAULT", "state_path"),
     ("DEFAULT", "sync_power_state_interval"),

@@ -40,6 +40,10 @@ pub struct Settings {
     pub storage_ip: Option<IpAddr>,
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
+    /// CPUs reserved for the host itself.
+    pub reserved_cpus: i64,
+    /// Disk reserved for the host itself, GiB.
+    pub reserved_disk_gb: i64,
     /// How the host's CPUs and memory pages are divided.
     pub cells: CellOptions,
     /// `[compute] numa_in_placement`: CPUs and memory as one resource provider for each NUMA cell.
@@ -118,6 +122,9 @@ impl Settings {
             host,
             my_ip: file.parse("DEFAULT", "my_ip", "an address")?,
             reserved_memory_mb: least(&file, "reserved_host_memory_mb", 512)?,
+            reserved_cpus: cells::reserved_cpus(&file, least(&file, "reserved_host_cpus", 0)?)?,
+            // Nova: `convert_mb_to_ceil_gb`.
+            reserved_disk_gb: least(&file, "reserved_host_disk_mb", 0)?.saturating_add(1023) / 1024,
             ratios: [
                 ratio(&file, "cpu_allocation_ratio", 4.0)?,
                 ratio(&file, "ram_allocation_ratio", 1.0)?,

@@ -34,7 +34,7 @@ fn vendor_data_of_a_file_is_read_at_the_start() {
 #[test]
 fn groups_of_a_nova_conf_are_accepted() {
     let text = "[DEFAULT]\nhost = gpu-1\nmy_ip = 192.0.2.7\nstate_path = /s\n\
-                reserved_host_memory_mb = 2048\ninitial_cpu_allocation_ratio = 16\n\
+                reserved_host_memory_mb = 2048\nreserved_host_cpus = 2\nreserved_host_disk_mb = 1025\ninitial_cpu_allocation_ratio = 16\n\
                 ram_allocation_ratio = 1.5\n\
                 sync_power_state_interval = -1\n[devices]\nenabled_mdev_types = nvidia-35\n\
                 [pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\n\
@@ -43,6 +43,7 @@ fn groups_of_a_nova_conf_are_accepted() {
     assert_eq!(read.host.as_deref(), Some("gpu-1"));
     assert_eq!(read.files.instances_path, PathBuf::from("/s/instances"));
     assert_eq!(read.reserved_memory_mb, 2048);
+    assert_eq!((read.reserved_cpus, read.reserved_disk_gb), (2, 2));
     assert_eq!(read.ratios.map(|ratio| ratio.value), [16.0, 1.5, 1.0]);
     assert_eq!(read.ratios.map(|ratio| ratio.is_initial), [true, false, true]);
     assert_eq!((read.power_sync, read.concurrency), (None, 10));
@@ -87,6 +88,10 @@ fn refusals_name_the_line() {
         ("[DEFAULT]\nmy_ip = here\n", "agent.conf:2: [DEFAULT] my_ip: here is not a valid value"),
         ("[DEFAULT]\ncpu_allocation_ratio = 0\n", "it must be above 0"),
         ("[DEFAULT]\nreserved_host_memory_mb = -1\n", "it must be 0 or more"),
+        (
+            "[DEFAULT]\nreserved_host_cpus = 1\n[compute]\ncpu_shared_set = 0\n",
+            "agent.conf:2: [DEFAULT] reserved_host_cpus: it cannot be set together with [compute] cpu_shared_set",
+        ),
         ("[DEFAULT]\nhosts = a\n", "this option is not known"),
         (
             "[libvirt]\nvirt_type = xen\n",

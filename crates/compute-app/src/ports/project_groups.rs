@@ -27,7 +27,7 @@ pub struct ProjectGroup {
 /// user may see them.
 ///
 /// # Errors
-/// 503 if the cloud's Neutron does not answer; store errors.
+/// 503 if the external Neutron does not answer; store errors.
 pub async fn project_groups(
     compute: &Compute,
     context: &Context,

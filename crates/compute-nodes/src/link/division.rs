@@ -180,16 +180,18 @@ fn cells_of(registration: &Registration, root: ProviderId) -> Vec<(NewCell, Prov
     let number = |n: u64| i64::try_from(n).unwrap_or(MAX_UNIT);
     let memory: Vec<i64> = topology.cells.iter().map(|cell| number(cell.memory_mb)).collect();
     let reserved = share(registration.reserved_memory_mb, &memory);
+    let shared: Vec<i64> =
+        topology.cells.iter().map(|cell| number(cell.shared.len() as u64)).collect();
+    let reserved_cpus = share(registration.reserved_cpus, &shared);
     let [cpu_ratio, memory_ratio, _] = registration.ratios;
-    let amounts =
-        topology.cells.iter().zip(memory).zip(reserved).map(|((cell, memory), reserved)| {
-            // In the order of `CELL_CLASSES`.
-            [
-                (memory, reserved, memory_ratio),
-                (number(cell.dedicated.len() as u64), 0, 1.0),
-                (number(cell.shared.len() as u64), 0, cpu_ratio),
-            ]
-        });
+    let amounts = topology.cells.iter().enumerate().map(|(at, cell)| {
+        // In the order of `CELL_CLASSES`.
+        [
+            (memory[at], reserved[at], memory_ratio),
+            (number(cell.dedicated.len() as u64), 0, 1.0),
+            (shared[at], reserved_cpus[at].min(shared[at]), cpu_ratio),
+        ]
+    });
     let amounts: Vec<[(i64, i64, f64); CELL_CLASSES.len()]> = amounts.collect();
     // `max_unit` is the sum of all cells. A guest without a topology may use more of an overcommitted cell than the
     // cell has.

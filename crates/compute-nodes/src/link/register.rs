@@ -205,10 +205,10 @@ pub(super) fn root_of(registration: &Registration, id: ProviderId) -> placement:
     };
     let (shared, dedicated) = cpus(registration);
     let amounts = [
-        ("VCPU", inventory(shared, 0, cpu)),
+        ("VCPU", inventory(shared, registration.reserved_cpus.min(shared), cpu)),
         ("PCPU", inventory(dedicated, 0, 1.0)),
         ("MEMORY_MB", inventory(registration.memory_mb, registration.reserved_memory_mb, memory)),
-        ("DISK_GB", inventory(registration.disk_gb, 0, disk)),
+        ("DISK_GB", inventory(registration.disk_gb, registration.reserved_disk_gb, disk)),
     ];
     let mut traits = registration.traits.clone();
     if !registration.devices.is_empty() {

@@ -148,6 +148,8 @@ fn host(problems: &mut Problems, registration: &Registration) {
         ratios,
         initial_ratios: _,
         reserved_memory_mb,
+        reserved_cpus,
+        reserved_disk_gb,
         traits,
         devices: _,
         agent_version,
@@ -180,12 +182,13 @@ fn host(problems: &mut Problems, registration: &Registration) {
             format!("the ratio of {what} is {ratio}; it must be above 0 and at most {MAX_RATIO}")
         });
     }
-    problems.number(
-        "reserved_memory_mb",
-        *reserved_memory_mb,
-        0,
-        (*memory_mb).clamp(0, MAX_AMOUNT),
-    );
+    for (what, reserved, total) in [
+        ("reserved_memory_mb", *reserved_memory_mb, *memory_mb),
+        ("reserved_cpus", *reserved_cpus, *vcpus),
+        ("reserved_disk_gb", *reserved_disk_gb, *disk_gb),
+    ] {
+        problems.number(what, reserved, 0, total.clamp(0, MAX_AMOUNT));
+    }
     problems.traits("the host", traits);
     for name in routes.iter().flatten() {
         problems.word("a physical network of the host", name);
@@ -420,6 +423,8 @@ mod tests {
             ratios: [16.0, 1.5, 1.0],
             initial_ratios: [false; 3],
             reserved_memory_mb: 512,
+            reserved_cpus: 0,
+            reserved_disk_gb: 0,
             traits: vec!["COMPUTE_NODE".into()],
             devices: vec![device],
             agent_version: Some("1.2.3".into()),
@@ -465,7 +470,7 @@ mod tests {
     #[test]
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
-        let cases: [(&str, Corrupt); 35] = [
+        let cases: [(&str, Corrupt); 37] = [
             ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
             ("its name", |r| r.host = HostName::verbatim("a\nb")),
             ("its name", |r| r.host = HostName::verbatim("")),
@@ -482,6 +487,8 @@ mod tests {
             ("ratio of MEMORY_MB", |r| r.ratios[1] = f64::NAN),
             ("ratio of DISK_GB", |r| r.ratios[2] = 0.0),
             ("reserved_memory_mb is 2000", |r| r.reserved_memory_mb = 2000),
+            ("reserved_cpus is -1", |r| r.reserved_cpus = -1),
+            ("reserved_disk_gb is 5000", |r| r.reserved_disk_gb = 5000),
             ("CPU 1 is reported twice", |r| r.cells = Some(vec![cell("0-1", "1")])),
             ("the dedicated CPUs of NUMA cell 0", |r| r.cells = Some(vec![cell("0", "x\n")])),
             ("NUMA cells; 1024 are allowed", |r| r.cells = Some(vec![cell("", ""); 1025])),

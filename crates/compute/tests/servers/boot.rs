@@ -226,3 +226,14 @@ async fn local_disks_have_the_requested_sizes_until_the_flavor_changes() {
         cloud.teardown(&running, "local disks").await;
     }
 }
+
+/// A host keeps CPUs and disk for itself, in whole GiB. (Upstream: `reserved_host_cpus` and `reserved_host_disk_mb`.)
+#[tokio::test]
+async fn a_host_reserves_cpus_and_disk_for_itself() {
+    let own = "reserved_host_cpus = 2\nreserved_host_disk_mb = 1025";
+    for (cloud, _running) in Cloud::all_running(hosts(&[("a", &[own])])).await {
+        let reserved = "SELECT class || ' ' || reserved FROM inventories
+            WHERE class IN ('DISK_GB', 'MEMORY_MB', 'VCPU') ORDER BY class";
+        assert_eq!(cloud.column(reserved).await, ["DISK_GB 2", "MEMORY_MB 512", "VCPU 2"]);
+    }
+}

@@ -26,6 +26,8 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         ratios: [1.0; 3],
         initial_ratios: [false; 3],
         reserved_memory_mb: 0,
+        reserved_cpus: 0,
+        reserved_disk_gb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
         agent_version: None,

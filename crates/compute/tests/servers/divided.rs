@@ -457,6 +457,8 @@ async fn a_divided_host_is_not_given_to_another_nova_with_its_guests() {
             ratios: [1.0; 3],
             initial_ratios: [false; 3],
             reserved_memory_mb: 0,
+            reserved_cpus: 0,
+            reserved_disk_gb: 0,
             traits: Vec::new(),
             devices: Vec::new(),
             agent_version: None,

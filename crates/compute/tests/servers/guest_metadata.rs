@@ -526,7 +526,7 @@ async fn no_operation_records_the_files() {
             admin(&running, "2.55", &id, json!({action: null})).await.expect(202);
             running.wait_for_status(&id, status).await;
         }
-        assert!(texts_with(&cloud, "/etc/motd").await[1] > 0, "the sweep has not run");
+        assert_eq!(texts_with(&cloud, "/etc/motd").await[0], 1, "the sweep has not run");
         let records = [
             cloud.column("SELECT COALESCE(data, '') FROM operations").await,
             cloud.column("SELECT old_domain FROM moves").await,

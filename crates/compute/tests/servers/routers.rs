@@ -226,6 +226,8 @@ async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Opt
         ratios: [1.0; 3],
         initial_ratios: [false; 3],
         reserved_memory_mb: 0,
+        reserved_cpus: 0,
+        reserved_disk_gb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
         agent_version: None,

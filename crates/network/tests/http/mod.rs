@@ -196,9 +196,10 @@ async fn descriptions_may_have_several_lines() {
 #[tokio::test]
 async fn paths_may_end_in_json() {
     for api in apis().await {
-        let made =
-            api.ok("ann:red", "POST /networks.json", Some(json!({"network": {"name": "a"}})));
-        let id = made.await["network"]["id"].as_str().expect("the network has an id").to_owned();
+        let body = json!({"network": {"name": "a"}});
+        let (status, made) = api.call("ann:red", "POST /networks.json", Some(body)).await;
+        assert_eq!(status, 201, "{made}");
+        let id = made["network"]["id"].as_str().expect("the network has an id").to_owned();
         let listed = api.ok("ann:red", "GET /networks.json?name=a", None).await;
         assert_eq!(listed["networks"][0]["id"], id);
         let path = format!("PUT /networks/{id}.json");

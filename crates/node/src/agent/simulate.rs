@@ -39,6 +39,8 @@ impl Node {
             ratios: template.ratios,
             initial_ratios: template.initial_ratios,
             reserved_memory_mb: template.reserved_memory_mb,
+            reserved_cpus: template.reserved_cpus,
+            reserved_disk_gb: template.reserved_disk_gb,
             traits: template.traits.clone(),
             devices: Vec::new(),
             agent_version: Some(env!("CARGO_PKG_VERSION").to_owned()),

@@ -92,6 +92,10 @@ pub(super) struct HostEntry {
     pub disk_allocation_ratio: Option<f64>,
     #[serde(default = "reserved")]
     pub reserved_host_memory_mb: i64,
+    #[serde(default)]
+    pub reserved_host_cpus: i64,
+    #[serde(default)]
+    pub reserved_host_disk_mb: i64,
     pub traits: Option<Vec<String>>,
     #[serde(default = "builds")]
     pub max_concurrent_builds: usize,

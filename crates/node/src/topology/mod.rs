@@ -61,6 +61,10 @@ pub struct HostTemplate {
     pub initial_ratios: [bool; 3],
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
+    /// CPUs reserved for the host itself.
+    pub reserved_cpus: i64,
+    /// Disk reserved for the host itself, GiB.
+    pub reserved_disk_gb: i64,
     /// Traits of the host itself.
     pub traits: Vec<String>,
     /// The NUMA cells, if the file has any.

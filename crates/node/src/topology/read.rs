@@ -208,6 +208,8 @@ fn template(
         ratios,
         initial_ratios: given.map(|ratio| ratio.is_none()),
         reserved_memory_mb: entry.reserved_host_memory_mb,
+        reserved_cpus: entry.reserved_host_cpus,
+        reserved_disk_gb: entry.reserved_host_disk_mb.saturating_add(1023) / 1024,
         traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
         cells,
         numa_in_placement: entry.numa_in_placement.unwrap_or(has_dedicated),
