@@ -188,15 +188,7 @@ pub(crate) fn left_guest_removed(
     request_registration(tx, compute, host)
 }
 
-/// Makes a host register again.
-///
-/// # Errors
-/// Store errors only.
-pub fn request_registration(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    host: &HostName,
-) -> Result<(), Error> {
+fn request_registration(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<(), Error> {
     if let Some(row) = hosts::by_name(tx, host)?
         && let Some((host, generation)) = documents::request_registration(tx, row.root_provider)?
     {

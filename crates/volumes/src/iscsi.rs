@@ -35,7 +35,7 @@ impl HostVolumes {
             return self.leave_to_qemu(volume, lun);
         }
         let system = &*self.system;
-        let _locks = self.locks.take(names(lun)).await;
+        let locks = self.locks.take(names(lun)).await;
         let (mut devices, mut last) = (Vec::new(), String::new());
         for path in &lun.paths {
             match self.connect_path(path, lun.chap.as_ref()).await {
@@ -56,6 +56,7 @@ impl HostVolumes {
             device.grow(system, volume.size_gb).await;
         }
         if !self.multipath {
+            drop(locks);
             let path = node(system, &self.config, first, device).await;
             return Ok(VolumeSource::Block { path });
         }
@@ -63,6 +64,7 @@ impl HostVolumes {
         match multipath::map(system, &self.config, &all).await {
             Some(map) => {
                 multipath::grow(system, &map, volume.size_gb).await;
+                drop(locks);
                 let path = multipath::node(system, &self.config, &map).await;
                 Ok(VolumeSource::Block { path })
             }
@@ -71,6 +73,7 @@ impl HostVolumes {
             }
             None => {
                 tracing::warn!(volume = %volume.volume_id, "multipathd created no map of a volume's paths; the guest uses one of them");
+                drop(locks);
                 let path = node(system, &self.config, first, device).await;
                 Ok(VolumeSource::Block { path })
             }
@@ -296,7 +299,9 @@ async fn node(
         lun => format!("0x{lun:04x}000000000000"),
     };
     let portal = address(&path.portal);
-    let lasting =
-        Path::new("/dev/disk/by-path").join(format!("ip-{portal}-iscsi-{}-lun-{lun}", path.iqn));
-    lasting_path(system, config, lasting, device.node()).await
+    // udev writes an IPv6 address without brackets.
+    let lasting = [portal.to_owned(), portal.replace(['[', ']'], "")].map(|portal| {
+        Path::new("/dev/disk/by-path").join(format!("ip-{portal}-iscsi-{}-lun-{lun}", path.iqn))
+    });
+    lasting_path(system, config, &lasting, device.node()).await
 }

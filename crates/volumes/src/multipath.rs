@@ -57,7 +57,7 @@ pub(crate) async fn node(system: &dyn System, config: &VolumesConfig, map: &str)
     let uuid = system.read(&Path::new("/sys/class/block").join(map).join("dm/uuid"));
     let Ok(uuid) = uuid else { return node };
     let lasting = Path::new("/dev/disk/by-id").join(format!("dm-uuid-{}", uuid.trim()));
-    lasting_path(system, config, lasting, node).await
+    lasting_path(system, config, &[lasting], node).await
 }
 
 /// Resizes a map to the size of its paths, if it is smaller than expected.

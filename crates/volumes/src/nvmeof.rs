@@ -20,7 +20,7 @@ impl HostVolumes {
         volume: &Volume,
         namespace: &Nvmeof,
     ) -> Result<VolumeSource, String> {
-        let _lock = self.locks.take([lock(namespace)]).await;
+        let lock = self.locks.take([lock(namespace)]).await;
         let system = &*self.system;
         let mut last = String::new();
         for portal in &namespace.portals {
@@ -37,6 +37,7 @@ impl HostVolumes {
             }
             if let Some(name) = device(system, namespace) {
                 grow(system, &name, namespace, volume.size_gb).await;
+                drop(lock);
                 let path = node(system, &self.config, namespace, &name).await;
                 return Ok(VolumeSource::Block { path });
             }
@@ -194,5 +195,5 @@ async fn node(
     let node = Path::new("/dev").join(name);
     let Some(uuid) = namespace.uuid else { return node };
     let lasting = Path::new("/dev/disk/by-id").join(format!("nvme-uuid.{uuid}"));
-    lasting_path(system, config, lasting, node).await
+    lasting_path(system, config, &[lasting], node).await
 }

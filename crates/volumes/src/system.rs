@@ -69,22 +69,25 @@ pub(crate) trait System: Send + Sync + 'static {
 /// Exists if udev runs.
 pub(crate) const UDEV: &str = "/run/udev/control";
 
-/// The path of a device that survives a restart of the host. udev creates it a moment after the kernel has created the
-/// device's node, which is the answer if udev does not run or is too late.
+/// The path of a device that survives a restart of the host: one of `lasting`. udev creates it a moment after the kernel
+/// has created the device's node, which is the answer if udev does not run or is too late. The caller holds no lock.
 pub(crate) async fn lasting_path(
     system: &dyn System,
     config: &VolumesConfig,
-    lasting: PathBuf,
+    lasting: &[PathBuf],
     node: PathBuf,
 ) -> PathBuf {
-    for _ in 0..config.scan_tries.max(1) {
-        if system.resolve(&lasting).is_ok_and(|to| to == node) {
-            return lasting;
+    for attempt in 0..=config.scan_tries {
+        if attempt > 0 {
+            tokio::time::sleep(config.look).await;
+        }
+        let found = lasting.iter().find(|path| system.resolve(path).is_ok_and(|to| to == node));
+        if let Some(found) = found {
+            return found.clone();
         }
         if system.resolve(UDEV.as_ref()).is_err() {
             break;
         }
-        tokio::time::sleep(config.look).await;
     }
     node
 }

@@ -76,6 +76,35 @@ statements! {
         JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE d.host IN ({}) AND h.state <> 'free'
         GROUP BY d.host";
+    /// The devices of these hosts with a function that is not clean.
+    UNCLEAN = "SELECT DISTINCT d.host, d.address, d.card FROM devices d
+        JOIN deployables p ON p.device_id = d.id JOIN attach_handles h ON h.deployable_id = p.id
+        WHERE d.host IN ({}) AND h.parked IS NOT NULL ORDER BY d.host, d.address";
+}
+
+/// A device with a function that is not clean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncleanDevice {
+    /// Its host.
+    pub host: HostName,
+    /// Its address.
+    pub address: String,
+    /// The card that it belongs to.
+    pub card: String,
+}
+
+/// The devices of these hosts with a function that is not clean.
+pub(crate) fn unclean_on(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<Vec<UncleanDevice>, Error> {
+    let hosts: Vec<Value> = hosts.iter().map(Value::from).collect();
+    let asked = tx.ask_list(UNCLEAN, &hosts)?;
+    let read = |row: &Row| {
+        Ok(UncleanDevice {
+            host: row.host("host")?,
+            address: row.string("address")?,
+            card: row.string("card")?,
+        })
+    };
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// The numbers of handles of a host that are not free.

@@ -21,7 +21,6 @@ pub(crate) mod near;
 pub(crate) mod orders;
 pub(crate) mod parked;
 pub(crate) mod profiles;
-pub(crate) mod renamed;
 pub(crate) mod withheld;
 
 pub use audit::AUDIT;
@@ -66,7 +65,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         orders::STATEMENTS,
         parked::STATEMENTS,
         profiles::STATEMENTS,
-        renamed::STATEMENTS,
         withheld::STATEMENTS,
     ]
 }

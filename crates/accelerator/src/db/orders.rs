@@ -95,9 +95,6 @@ statements! {
     /// An order in a host's documents that programs a device with an image.
     PROGRAM_WITH = "SELECT uuid FROM device_orders
         WHERE host = ?1 AND state = 'open' AND generation > 0 AND image_id = ?2 AND task = 'program' LIMIT 1";
-    /// An open order to clean a handle that its host does not report.
-    CLEANS_ABSENT = "SELECT 1 FROM device_orders o JOIN attach_handles h ON h.uuid = o.handle_id
-        WHERE o.uuid = ?1 AND o.state = 'open' AND o.task = 'clean' AND h.present = 0";
     /// One order.
     BY_UUID = select!("WHERE uuid = ?1");
     /// All orders, newest first.
@@ -312,11 +309,6 @@ pub(crate) fn close(
 ) -> Result<(), Error> {
     tx.defer(CLOSE, params![order, state, message, output, now])?;
     Ok(())
-}
-
-/// True for an open order to clean a handle that its host does not report.
-pub(crate) fn cleans_absent(tx: &mut Tx<'_>, order: OperationId) -> Result<bool, Error> {
-    Ok(tx.row(CLEANS_ABSENT, params![order])?.is_some())
 }
 
 /// Deletes ended orders that were created before a time; returns their number.

@@ -8,7 +8,7 @@ use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use crate::Error;
-use crate::db::health::{self, CheckedDevice, HealthFilter, HeldHandles};
+use crate::db::health::{self, CheckedDevice, HealthFilter, HeldHandles, UncleanDevice};
 
 /// The handles that are not free, for each of these hosts with such handles.
 ///
@@ -19,6 +19,14 @@ pub fn held_on(
     hosts: &[HostName],
 ) -> Result<BTreeMap<HostName, HeldHandles>, Error> {
     Ok(health::held_on(tx, hosts)?)
+}
+
+/// The devices of these hosts with a function that is not clean.
+///
+/// # Errors
+/// Store errors only.
+pub fn unclean_on(tx: &mut Tx<'_>, hosts: &[HostName]) -> Result<Vec<UncleanDevice>, Error> {
+    Ok(health::unclean_on(tx, hosts)?)
 }
 
 /// The devices that match; without filters, the unhealthy ones.

@@ -52,12 +52,12 @@ pub use excluded::excluded;
 pub(crate) use exclusions::update_exclusions;
 pub use floor::floor;
 pub use hand_over::hand_over;
-pub use health::{health, held_on};
+pub use health::{health, held_on, unclean_on};
 pub use history::{accelerators_of, dirty_handles_of, handle_history};
 pub use islands::close_island;
 pub use near::{DevicePlace, device_places, expect_island_of, island_of, numa_nodes};
 pub use ports::{PortDevice, of_ports, set_port};
-pub use report::{expect_report, inherit, report};
+pub use report::{expect_report, report};
 pub use tally::{Binds, binds};
 
 pub use crate::db::AUDIT;
@@ -65,7 +65,7 @@ pub use crate::db::awaiting::PendingRelease;
 pub use crate::db::census::{Devices, Handles};
 pub use crate::db::changes::Actor;
 pub use crate::db::floor::{Extent, FloorDevice, FloorDevices, FloorHandle, FloorPart};
-pub use crate::db::health::{CheckedDevice, HealthFilter, HeldHandles};
+pub use crate::db::health::{CheckedDevice, HealthFilter, HeldHandles, UncleanDevice};
 pub use crate::db::history::{Handle, HandleChange, HeldAccelerator, LeftHandle};
 
 use crate::{Error, db};

@@ -21,7 +21,7 @@ use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
 use crate::db::handles::{self, HandleKey, HandleRow, MixedCard, NewHandle};
-use crate::db::{orders, renamed, withheld};
+use crate::db::{orders, withheld};
 use crate::states::{HandleState, HealthState};
 
 /// The key in a deployable's `facts` that states its loaded function.
@@ -121,16 +121,6 @@ pub fn report(
     });
     let unreadable = unreadable.into_iter().map(|row| as_last_reported(row, &plans, &known));
     Ok(reported.chain(unreadable).collect())
-}
-
-/// Gives a host what is left of a deleted one in the ledger: functions that are not clean, with the orders to clean them,
-/// and disabled devices. The host's report then finds them at the addresses of its own devices. Returns true if there is
-/// an order, which the caller announces ([`announce`](super::orders::announce)).
-///
-/// # Errors
-/// Store errors only.
-pub fn inherit(tx: &mut Tx<'_>, from: &HostName, to: &HostName) -> Result<bool, Error> {
-    Ok(renamed::rename(tx, from, to)?)
 }
 
 /// Subtracts from the planned deployables the handles that are still in use through a deployable that no longer

@@ -29,7 +29,7 @@ pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;
 pub use profile::{of_flavor, profiles_of};
-pub use project_groups::{ProjectGroup, project_groups};
+pub use project_groups::{ProjectGroup, project_groups, source_groups, visible_group};
 pub use request::{NetworkRequest, PortRequest, for_interface, no_port};
 
 use crate::Error;

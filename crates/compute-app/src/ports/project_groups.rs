@@ -1,5 +1,8 @@
 //! The security groups of a project with their rules, as Nova's proxy of Neutron shows them below microversion 2.36.
 
+use std::collections::{BTreeSet, HashMap};
+
+use kilonova_ids::SecurityGroupId;
 use kilonova_network::ledger::{self, GroupFacts};
 use kilonova_neutron::{GroupFilter, SecurityGroup};
 use kilonova_store::Tx;
@@ -23,6 +26,20 @@ pub struct ProjectGroup {
     pub rules: Vec<Value>,
 }
 
+impl From<(GroupFacts, Vec<Value>)> for ProjectGroup {
+    fn from((group, rules): (GroupFacts, Vec<Value>)) -> Self {
+        let GroupFacts { id, name, description, project } = group;
+        Self { id: id.to_string(), name, description, project, rules }
+    }
+}
+
+impl From<SecurityGroup> for ProjectGroup {
+    fn from(group: SecurityGroup) -> Self {
+        let SecurityGroup { id, name, description, project, rules } = group;
+        Self { id: id.to_string(), name, description, project, rules }
+    }
+}
+
 /// The security groups of the caller's project, or of all projects. The caller of this function has checked that the
 /// user may see them.
 ///
@@ -37,39 +54,74 @@ pub async fn project_groups(
     if let Some(cloud) = &compute.neutron {
         let filter = project.as_deref().map_or(GroupFilter::All, GroupFilter::Project);
         let found = cloud.user_groups(context, filter).await?;
-        let group = |group: SecurityGroup| ProjectGroup {
-            id: group.id.to_string(),
-            name: group.name,
-            description: group.description,
-            project: group.project,
-            rules: group.rules,
-        };
-        return Ok(found.into_iter().map(group).collect());
+        return Ok(found.into_iter().map(ProjectGroup::from).collect());
     }
-    let mut found = own_groups(compute, project.clone()).await?;
-    if let Some(project) = project.filter(|_| found.is_empty()) {
-        // A project gets its default group with the first request that shows it.
-        let create = {
-            let project = project.clone();
-            move |tx: &mut Tx<'_>| ledger::groups_by_name(tx, &project, &[], time::now()).map(drop)
-        };
-        compute.store.write(create).await?;
-        found = own_groups(compute, Some(project)).await?;
-    }
-    let group = |(facts, rules): (GroupFacts, Vec<Value>)| ProjectGroup {
-        id: facts.id.to_string(),
-        name: facts.name,
-        description: facts.description,
-        project: facts.project,
-        rules,
+    let list = async |project: Option<String>| {
+        let read = move |tx: &mut Tx<'_>| ledger::project_groups(tx, project.as_deref());
+        compute.store.read(read).await
     };
-    Ok(found.into_iter().map(group).collect())
+    let mut found = list(project.clone()).await?;
+    let has_default = found.iter().any(|(group, _)| group.name == "default");
+    if let Some(project) = project.filter(|project| !project.is_empty() && !has_default) {
+        // A project gets its default group with the first request that shows it.
+        let own = project.clone();
+        let create =
+            move |tx: &mut Tx<'_>| ledger::groups_by_name(tx, &own, &[], time::now()).map(drop);
+        compute.store.write(create).await?;
+        found = list(Some(project)).await?;
+    }
+    Ok(found.into_iter().map(ProjectGroup::from).collect())
 }
 
-async fn own_groups(
+/// A security group, if it is the caller's project's or `everywhere` is true. With an external Neutron, the caller's
+/// token decides.
+///
+/// # Errors
+/// As [`project_groups`].
+pub async fn visible_group(
     compute: &Compute,
-    project: Option<String>,
-) -> Result<Vec<(GroupFacts, Vec<Value>)>, kilonova_network::Error> {
-    let read = move |tx: &mut Tx<'_>| ledger::project_groups(tx, project.as_deref());
-    compute.store.read(read).await
+    context: &Context,
+    id: SecurityGroupId,
+    everywhere: bool,
+) -> Result<Option<ProjectGroup>, Refusal> {
+    if let Some(cloud) = &compute.neutron {
+        let found = cloud.user_groups(context, GroupFilter::Ids(&[id.to_string()])).await?;
+        return Ok(found.into_iter().next().map(ProjectGroup::from));
+    }
+    let found = compute.store.read(move |tx| ledger::group_with_rules(tx, id)).await?;
+    let is_visible = |group: &GroupFacts| everywhere || group.project == context.project_id;
+    Ok(found.filter(|(group, _)| is_visible(group)).map(ProjectGroup::from))
+}
+
+/// The names and projects of the groups that the rules of `groups` allow traffic from, by id.
+///
+/// # Errors
+/// As [`project_groups`].
+pub async fn source_groups(
+    compute: &Compute,
+    context: &Context,
+    groups: &[ProjectGroup],
+) -> Result<HashMap<String, (String, String)>, Refusal> {
+    let facts =
+        |group: &ProjectGroup| (group.id.clone(), (group.name.clone(), group.project.clone()));
+    let mut known: HashMap<String, (String, String)> = groups.iter().map(facts).collect();
+    let rules = groups.iter().flat_map(|group| &group.rules);
+    let sources = rules.filter_map(|rule| rule["remote_group_id"].as_str());
+    let missing: BTreeSet<&str> = sources.filter(|id| !known.contains_key(*id)).collect();
+    let missing: Vec<String> = missing.into_iter().map(str::to_owned).collect();
+    if missing.is_empty() {
+        return Ok(known);
+    }
+    let found: Vec<ProjectGroup> = match &compute.neutron {
+        Some(cloud) => {
+            let found = cloud.user_groups(context, GroupFilter::Ids(&missing)).await?;
+            found.into_iter().map(ProjectGroup::from).collect()
+        }
+        None => {
+            let found = compute.store.read(move |tx| ledger::group_views(tx, &missing)).await?;
+            found.into_iter().map(|group| ProjectGroup::from((group, Vec::new()))).collect()
+        }
+    };
+    known.extend(found.iter().map(facts));
+    Ok(known)
 }

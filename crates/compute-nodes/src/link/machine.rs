@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use kilonova_accelerator::ledger::{self as devices, HeldHandles};
+use kilonova_accelerator::ledger::{self as devices, HeldHandles, UncleanDevice};
 use kilonova_compute_app::{Compute, Error, services};
 use kilonova_compute_db::hosts::Host;
 use kilonova_compute_db::{fits, machines};
@@ -53,6 +53,10 @@ pub(super) fn identify<'a>(
         machines::put(tx, host, machine, now)?;
     }
     let others = machines::others(tx, machine, host)?;
+    let former = machines::former(tx, machine, host)?;
+    if !former.is_empty() {
+        withhold_unclean(tx, &mut offered, host, &former)?;
+    }
     if others.is_empty() {
         return Ok(offered);
     }
@@ -73,6 +77,34 @@ pub(super) fn identify<'a>(
         offered.devices = Cow::Owned(as_failed(&registration.devices, &reason));
     }
     Ok(offered)
+}
+
+/// Withholds the devices with a function that was not clean when the service of another name of the machine was deleted.
+/// Only the agent of that name has the order to clean it.
+fn withhold_unclean(
+    tx: &mut Tx<'_>,
+    offered: &mut Offered<'_>,
+    host: &HostName,
+    former: &[HostName],
+) -> Result<(), Error> {
+    for unclean in devices::unclean_on(tx, former)? {
+        let UncleanDevice { host: old, address, card } = unclean;
+        let reason = format!(
+            "this machine was registered as host {old}, whose service was deleted before device {address} was clean: \
+             restore the machine's old name until it is"
+        );
+        let is_of = |device: &Device| {
+            device.address == address || device.card.as_ref().unwrap_or(&device.address) == &card
+        };
+        if !offered.devices.iter().any(is_of) {
+            continue;
+        }
+        tracing::warn!(%host, former = %old, device = %address, "{reason}");
+        for device in offered.devices.to_mut().iter_mut().filter(|device| is_of(device)) {
+            device.health = Health::Failed { reason: reason.clone(), since: None };
+        }
+    }
+    Ok(())
 }
 
 /// Withholds what the host's guests from before its service was deleted may use.

@@ -1,7 +1,7 @@
 //! Results of device orders, as hosts report them.
 
 use kilonova_accelerator::ledger::orders;
-use kilonova_compute_app::{Compute, Error, batch, retire};
+use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{OrderResult, Refusal};
@@ -23,15 +23,10 @@ pub(super) async fn report_results(
         .store
         .write(move |tx| {
             batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
-            let mut offers_more = false;
             for result in &results {
-                offers_more |= orders::frees_at_registration(tx, result.order)?;
                 if !orders::complete_order(tx, &compute_.world, &host, result)? {
                     tracing::debug!(%host, order = %result.order, "ignored a report on a device order that is not open");
                 }
-            }
-            if offers_more {
-                retire::request_registration(tx, &compute_, &host)?;
             }
             Ok::<_, Error>(())
         })

@@ -79,11 +79,6 @@ fn record(
     }
     let named = placement::root_by_name(tx, &registration.host)?;
     let left = retire::left_guests(tx, &registration.host, &registration.machine_id)?;
-    // The guests may use functions that are not clean. The host registers again once it has removed them.
-    let former = match left.is_empty() && !registration.machine_id.is_empty() {
-        true => machines::former(tx, &registration.machine_id, &registration.host)?,
-        false => Vec::new(),
-    };
     let mut offered = identify(tx, compute, registration, known.as_ref(), now)?;
     if !left.is_empty() {
         machine::withhold(&mut offered, registration, left.len());
@@ -95,10 +90,6 @@ fn record(
         None => named.unwrap_or_else(ascending::<ProviderId>),
     };
     ledger::acknowledge(tx, &compute.world, &registration.host, ledger::EVERYTHING)?;
-    let mut ordered = false;
-    for name in &former {
-        ordered |= ledger::inherit(tx, name, &registration.host)?;
-    }
     let mut children = ledger::report(tx, &registration.host, &offered.devices)?;
     children.iter_mut().for_each(|child| owner_traits::mark(child, external_nova));
     let mut reported = division::Reported { divided: false, why_not: None };
@@ -125,9 +116,6 @@ fn record(
     };
     let row = hosts::register(tx, &new, now)?;
     retire::return_left_guests(tx, compute, &registration.host, &left)?;
-    if ordered {
-        ledger::orders::announce(tx, compute)?;
-    }
     follow_routes(tx, compute, registration, known.as_ref())?;
     if reported.divided || known_cells.divided {
         cells::set_divided(tx, &registration.host, reported.divided.then_some(row.version.epoch))?;

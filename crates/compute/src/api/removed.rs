@@ -41,9 +41,15 @@ const UNCHANGEABLE: &[&str] = &[
     "/os-tenant-networks/{id}",
 ];
 
+/// Paths of which only reads exist.
+const READ_ONLY: &[&str] = &["/os-security-groups", "/os-security-groups/{id}"];
+
 pub(super) fn routes() -> Routes<Compute> {
     let changes = [Method::POST, Method::PUT, Method::DELETE];
-    let routes = PATHS.iter().fold(Routes::new(), |routes, path| {
+    let read_only = READ_ONLY.iter().fold(Routes::new(), |routes, path| {
+        routes.route(format!("/v2.1{path}"), [on(&changes, Guard::Anyone, absent)])
+    });
+    let routes = PATHS.iter().fold(read_only, |routes, path| {
         routes.route(format!("/v2.1{path}"), [any(Guard::Anyone, gone)])
     });
     UNCHANGEABLE.iter().fold(routes, |routes, path| {

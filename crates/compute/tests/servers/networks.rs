@@ -494,6 +494,11 @@ async fn groups_are_found_below_microversion_2_36() {
         running.get(ANN, "2.35", &format!("{list}/web")).await.refused(400, "Expected a uuid");
         running.get("eve:blue", "2.35", &path).await.refused(404, "does not exist");
         running.get(ANN, "2.36", list).await.refused(404, "not supported");
+        running.get(ADMIN, "2.35", &path).await.expect(200);
+        let page = running.get(ANN, "2.35", &format!("{list}?offset=1&limit=1")).await.expect(200);
+        assert_eq!(names(&page), [json!("web")]);
+        let end = running.get(ANN, "2.35", &format!("{list}?offset=2")).await.expect(200);
+        assert_eq!(names(&end), [Value::Null; 0]);
         let other = running.get("eve:blue", "2.35", &format!("{list}?all_tenants=1")).await;
         assert_eq!(names(&other.expect(200)), [json!("default")]);
         let every = running.get(ADMIN, "2.35", &format!("{list}?all_tenants=1")).await.expect(200);

@@ -41,7 +41,7 @@ pub use routers::{
 };
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,
-    of_server, of_servers, project_groups,
+    group_with_rules, of_server, of_servers, project_groups,
 };
 
 /// A stored route. Clients see its destination as it was sent; hosts and guests get the usual spelling.

@@ -9,7 +9,7 @@ use kilonova_store::Tx;
 use serde_json::Value as Json;
 
 use crate::address::Cidr;
-use crate::db::groups::{self, Group};
+use crate::db::groups::{self, Group, Rule};
 use crate::db::ports;
 use crate::db::server_ports::{self, AddressRow, ServerPortRow};
 use crate::record::Body;
@@ -183,15 +183,29 @@ pub fn project_groups(
     let groups = groups::list(tx, project)?;
     let mut rules: HashMap<SecurityGroupId, Vec<Json>> = HashMap::new();
     for rule in groups::list_rules(tx, project)? {
-        let mut view = rule.record.body.clone();
-        view.insert("id".to_owned(), Json::String(rule.record.id.to_string()));
-        rules.entry(rule.group).or_default().push(Json::Object(view));
+        rules.entry(rule.group).or_default().push(rule_view(rule));
     }
     let with_rules = |group: Group| {
         let rules = rules.remove(&group.id).unwrap_or_default();
         (group_facts(group), rules)
     };
     Ok(groups.into_iter().map(with_rules).collect())
+}
+
+/// A security group with the JSON form of its rules.
+pub fn group_with_rules(
+    tx: &mut Tx<'_>,
+    id: SecurityGroupId,
+) -> Result<Option<(GroupFacts, Vec<Json>)>, Error> {
+    let Some(group) = groups::find(tx, id)? else { return Ok(None) };
+    let rules = groups::rules_of(tx, id)?.into_iter().map(rule_view).collect();
+    Ok(Some((group_facts(group), rules)))
+}
+
+fn rule_view(rule: Rule) -> Json {
+    let mut view = rule.record.body;
+    view.insert("id".to_owned(), Json::String(rule.record.id.to_string()));
+    Json::Object(view)
 }
 
 fn group_facts(group: Group) -> GroupFacts {

@@ -15,7 +15,7 @@ mod clean;
 mod pending;
 mod program;
 
-use kilonova_ids::{HostName, ImageId, OperationId};
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::Order;
 use kilonova_store::Tx;
 
@@ -91,15 +91,6 @@ pub fn announce(tx: &mut Tx<'_>, nodes: &dyn HostNotifier) -> Result<(), Error> 
 /// Store errors only.
 pub fn since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<Vec<Order>, Error> {
     Ok(orders::since(tx, host, generation)?)
-}
-
-/// True if the host offers a function only after its next registration, once it has carried out this order: the function
-/// is in use through a deployable that the host does not report.
-///
-/// # Errors
-/// Store errors only.
-pub fn frees_at_registration(tx: &mut Tx<'_>, order: OperationId) -> Result<bool, Error> {
-    Ok(orders::cleans_absent(tx, order)?)
 }
 
 /// True if an order in a host's documents programs a device with this image.

@@ -41,6 +41,7 @@ pub const ROWS: &[(&[&str], Row)] = &[
     (&["/os-simple-tenant-usage", "/os-migrations"], row!(usage::row)),
     (&["/servers"], row!(servers::row)),
     (&["/servers/{server_id}"], row!(server_parts::row)),
+    (&["/os-security-groups"], row!(server_parts::security_groups)),
     (&["/servers/{id}/action"], row!(actions::stay)),
     (&["/servers/{id}/action"], row!(actions::moves)),
     (&["/servers/{id}/action"], row!(actions::shelve)),

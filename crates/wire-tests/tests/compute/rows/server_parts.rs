@@ -4,6 +4,15 @@ use serde_json::json;
 
 use crate::compute::api::{ALL, Api};
 
+/// The reads of Nova's proxy of Neutron's security groups.
+pub async fn security_groups(api: Api<'_>) {
+    let found = api.ask("GET /os-security-groups", 1..=35, 200).await.unwrap_or_default();
+    let id = found["security_groups"][0]["id"]
+        .as_str()
+        .unwrap_or("c0ffee00-0000-4000-8000-000000000000");
+    api.ask(&format!("GET /os-security-groups/{id}"), 1..=35, 200).await;
+}
+
 pub async fn row(api: Api<'_>) {
     let flavor = api.flavor("parts").await;
     let id = api.server("parts", &flavor).await;
