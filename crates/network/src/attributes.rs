@@ -64,7 +64,7 @@ pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Refusal> {
     }
 }
 
-/// Attributes that every resource shows and no request sets.
+/// Attributes that resources show and no request sets. A few kinds lack some of them.
 const READ_ONLY: [&str; 7] =
     ["created_at", "id", "project_id", "revision_number", "status", "tenant_id", "updated_at"];
 

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use kilonova_compute_app::microversions::{self, Span};
 use kilonova_compute_app::schemas::{MAX_INT, NO, YES};
+use kilonova_wire::paging::MAX_LIMIT;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, text};
 use regex::Regex;
@@ -96,6 +97,23 @@ pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Refusal> {
         Some(word) if NO.contains(&word) => Ok(false),
         Some(word) => Err(invalid_query(key, word, "It is not a boolean.")),
     }
+}
+
+/// The offset and the limit of a list. A limit of 0 means none, and none means the maximum. (Upstream: `limited` in
+/// `nova/api/openstack/common.py`.)
+///
+/// # Errors
+/// 400 for a value that is not an integer of at least 0.
+pub fn limited(query: &Query) -> Result<(usize, usize), Refusal> {
+    let number = |key: &str| -> Result<Option<usize>, Refusal> {
+        let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
+        let number = text.parse::<u32>().ok().and_then(|number| usize::try_from(number).ok());
+        number
+            .map(Some)
+            .ok_or_else(|| invalid_query(key, text, "It must be a non-negative integer."))
+    };
+    let limit = number("limit")?.filter(|limit| *limit > 0);
+    Ok((number("offset")?.unwrap_or(0), limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT)))
 }
 
 /// Unprintable characters: control, formatting and unassigned ones.

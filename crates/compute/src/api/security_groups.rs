@@ -16,9 +16,6 @@ use serde_json::{Value, json};
 
 use super::input;
 
-/// The default of Nova's `[api] max_limit`.
-const MAX_LIMIT: usize = 1000;
-
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
         .route("/v2.1/os-security-groups", [get("os_compute_api:os-security-groups:get", list)])
@@ -36,19 +33,12 @@ async fn list(
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
-    let number = |key: &str| match query.get(key) {
-        None => Ok(None),
-        Some(text) => text.parse::<usize>().map(Some).map_err(|_| {
-            Refusal::bad_request(format!("{key} param must be an integer that is not negative"))
-        }),
-    };
-    let (offset, limit) = (number("offset")?.unwrap_or(0), number("limit")?.unwrap_or(0));
-    let everywhere = caller.is_admin() && input::query_boolean(&query, "all_tenants")?;
-    let mut groups = project_groups(&compute, &context, everywhere).await?;
-    groups.sort_by(|one, other| (&one.project, &one.name).cmp(&(&other.project, &other.name)));
-    // As in upstream's `limited`, a limit of 0 means the maximum.
-    let limit = if limit == 0 { MAX_LIMIT } else { limit.min(MAX_LIMIT) };
-    let page: Vec<ProjectGroup> = groups.into_iter().skip(offset).take(limit).collect();
+    let (offset, limit) = input::limited(&query)?;
+    let everywhere = caller.is_admin() && query.get("all_tenants").is_some();
+    let groups = project_groups(&compute, &context, everywhere).await?;
+    // As upstream, a page is taken first and then sorted.
+    let mut page: Vec<ProjectGroup> = groups.into_iter().skip(offset).take(limit).collect();
+    page.sort_by(|one, other| (&one.project, &one.name).cmp(&(&other.project, &other.name)));
     let sources = source_groups(&compute, &context, &page).await?;
     let shown: Vec<Value> = page.iter().map(|group| view(group, &sources)).collect();
     Ok(Json(json!({"security_groups": shown})))
@@ -62,9 +52,8 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
-    let wanted: SecurityGroupId = parse_uuid_like(&id).ok_or_else(|| {
-        Refusal::bad_request(format!("Expected a uuid but received {}.", id.escape_debug()))
-    })?;
+    let wanted: SecurityGroupId = parse_uuid_like(&id)
+        .ok_or_else(|| Refusal::bad_request("Security group id should be uuid"))?;
     let found = visible_group(&compute, &context, wanted, caller.is_admin()).await?;
     let group = found
         .ok_or_else(|| Refusal::not_found(format!("Security group {wanted} does not exist")))?;
@@ -87,14 +76,16 @@ fn view(group: &ProjectGroup, sources: &Sources) -> Value {
 
 /// A rule in Nova's form; `None` if it refers to a group that the caller cannot see, as upstream.
 fn rule_view(rule: &Value, group: &ProjectGroup, sources: &Sources) -> Option<Value> {
-    let protocol = rule["protocol"].as_str();
-    let (from, to) = match (rule["port_range_min"].as_i64(), protocol) {
-        (None, Some(name)) if name.to_uppercase().contains("ICMP") => (json!(-1), json!(-1)),
-        (None, Some("tcp" | "udp")) => (json!(1), json!(65535)),
-        _ => (rule["port_range_min"].clone(), rule["port_range_max"].clone()),
+    let (least, most) = (&rule["port_range_min"], &rule["port_range_max"]);
+    let (from, to) = match rule["protocol"].as_str() {
+        Some(protocol) if least.is_null() && most.is_null() => {
+            let has_ports = ["tcp", "udp"].iter().any(|one| protocol.eq_ignore_ascii_case(one));
+            if has_ports { (json!(1), json!(65535)) } else { (json!(-1), json!(-1)) }
+        }
+        _ => (least.clone(), most.clone()),
     };
     let mut view = json!({
-        "id": rule["id"], "parent_group_id": group.id, "ip_protocol": protocol.map(str::to_uppercase),
+        "id": rule["id"], "parent_group_id": group.id, "ip_protocol": rule["protocol"],
         "from_port": from, "to_port": to, "group": {}, "ip_range": {},
     });
     match rule["remote_group_id"].as_str() {
@@ -103,8 +94,9 @@ fn rule_view(rule: &Value, group: &ProjectGroup, sources: &Sources) -> Option<Va
             view["group"] = json!({"name": name, "tenant_id": project});
         }
         None => {
-            let every = if rule["ethertype"] == "IPv6" { "::/0" } else { "0.0.0.0/0" };
-            view["ip_range"] = json!({"cidr": rule["remote_ip_prefix"].as_str().unwrap_or(every)});
+            // Upstream shows this for IPv6 too.
+            let prefix = rule["remote_ip_prefix"].as_str().unwrap_or("0.0.0.0/0");
+            view["ip_range"] = json!({"cidr": prefix});
         }
     }
     Some(view)

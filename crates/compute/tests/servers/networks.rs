@@ -481,19 +481,20 @@ async fn groups_are_found_below_microversion_2_36() {
         assert_eq!(
             shown["rules"],
             json!([
-                {"ip_protocol": "TCP", "from_port": 22, "to_port": 23, "group": {},
+                {"ip_protocol": "tcp", "from_port": 22, "to_port": 23, "group": {},
                     "ip_range": {"cidr": "10.0.0.0/8"}},
-                {"ip_protocol": "ICMP", "from_port": -1, "to_port": -1, "group": {},
+                {"ip_protocol": "icmp", "from_port": -1, "to_port": -1, "group": {},
                     "ip_range": {"cidr": "0.0.0.0/0"}},
-                {"ip_protocol": "UDP", "from_port": 1, "to_port": 65535, "group": {},
-                    "ip_range": {"cidr": "::/0"}},
+                {"ip_protocol": "udp", "from_port": 1, "to_port": 65535, "group": {},
+                    "ip_range": {"cidr": "0.0.0.0/0"}},
                 {"ip_protocol": null, "from_port": null, "to_port": null,
                     "group": {"name": "default", "tenant_id": project}, "ip_range": {}},
             ])
         );
-        running.get(ANN, "2.35", &format!("{list}/web")).await.refused(400, "Expected a uuid");
+        running.get(ANN, "2.35", &format!("{list}/web")).await.refused(400, "should be uuid");
         running.get("eve:blue", "2.35", &path).await.refused(404, "does not exist");
         running.get(ANN, "2.36", list).await.refused(404, "not supported");
+        running.get(ANN, "2.35", &format!("{list}?offset=x")).await.refused(400, "offset");
         running.get(ADMIN, "2.35", &path).await.expect(200);
         let page = running.get(ANN, "2.35", &format!("{list}?offset=1&limit=1")).await.expect(200);
         assert_eq!(names(&page), [json!("web")]);
@@ -503,6 +504,29 @@ async fn groups_are_found_below_microversion_2_36() {
         assert_eq!(names(&other.expect(200)), [json!("default")]);
         let every = running.get(ADMIN, "2.35", &format!("{list}?all_tenants=1")).await.expect(200);
         assert!(names(&every).contains(&json!("web")), "{every}");
+    }
+}
+
+/// Upstream: `NoUniqueMatch`.
+#[tokio::test]
+async fn an_ambiguous_name_of_a_group_is_a_conflict() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        for _ in 0..2 {
+            let group = json!({"security_group": {"name": "web"}});
+            running.neutron(ANN, "POST /security-groups", Some(group)).await.expect(201);
+        }
+        let networks = json!([{"uuid": net}]);
+        let mut request = running.boot_request(&cloud, "two", "plain");
+        request["server"]["networks"] = networks.clone();
+        request["server"]["security_groups"] = json!([{"name": "web"}]);
+        let why = "Multiple security groups found matching 'web'";
+        running.call(ANN, "2.90", "POST /servers", Some(request)).await.refused(409, why);
+        let id = active_server_with_networks(&cloud, &running, "plain", networks, "a").await;
+        for action in ["addSecurityGroup", "removeSecurityGroup"] {
+            running.try_act(&id, json!({action: {"name": "web"}})).await.refused(409, why);
+        }
+        cloud.teardown(&running, "ambiguous").await;
     }
 }
 

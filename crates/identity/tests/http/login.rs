@@ -329,3 +329,18 @@ async fn token_at(identity: &Identity, user: &str) -> String {
     assert_eq!(reply.status, 201, "{}", reply.body);
     token_of(&reply)
 }
+
+/// Keystone routes before it authenticates: a client of another API or method learns that its path does not exist.
+#[tokio::test]
+async fn an_unknown_path_is_not_found_without_a_token() {
+    for cloud in clouds().await {
+        for (method, path) in
+            [("POST", "/v2.0/tokens"), ("GET", "/v3/nope"), ("POST", "/v3/OS-OAUTH2/token")]
+        {
+            let reply = cloud.as_user("", method, path, json!({})).await;
+            assert_eq!(reply.status, 404, "{method} {path}: {}", reply.body);
+        }
+        let reply = cloud.as_user("", "GET", "/v3/projects", Value::Null).await;
+        assert_eq!(reply.status, 401, "a path that exists: {}", reply.body);
+    }
+}

@@ -139,7 +139,7 @@ pub fn is_near_quota(tx: &mut Tx<'_>, project: &str, more: i64) -> Result<bool, 
 /// Groups of a project by name or id; its default group if `names` is empty, created on demand.
 ///
 /// # Errors
-/// 404 if a group does not exist, 400 if a name is ambiguous.
+/// 404 if a group does not exist, 409 if a name is ambiguous.
 pub fn groups_by_name(
     tx: &mut Tx<'_>,
     project: &str,

@@ -5,6 +5,7 @@ use kilonova_ids::PortId;
 use kilonova_network::ledger::{self as networks, NetworkFacts, PortSource};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 
 use super::{Requested, ResolvedPort, ServerPorts};
 use crate::Error;
@@ -106,10 +107,10 @@ pub(super) fn over_quota(error: kilonova_network::Error) -> Error {
     }
 }
 
-/// Nova's error for an unknown group.
+/// Nova's error for an unknown group: 400. Other refusals, such as that of an ambiguous name, stay.
 pub(super) fn no_group(error: kilonova_network::Error) -> Error {
     match error {
-        kilonova_network::Error::Refused(fault) => {
+        kilonova_network::Error::Refused(fault) if fault.kind == Kind::NotFound => {
             let name = fault
                 .message
                 .strip_prefix("Security group ")

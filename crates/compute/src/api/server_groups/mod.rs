@@ -9,7 +9,6 @@ use kilonova_access::{Caller, Routes, get, post};
 use kilonova_compute_app::{Compute, Error, microversions, server_groups as app};
 use kilonova_compute_db::server_groups::{self as rows, Group};
 use kilonova_ids::{ServerGroupId, ServerId};
-use kilonova_wire::paging::MAX_LIMIT;
 use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
@@ -87,10 +86,7 @@ async fn list(
     if version >= microversions::STRICT_REQUESTS {
         input::check_query_keys(&query, &["all_projects", "limit", "offset"])?;
     }
-    // Upstream's `common.limited` treats 0 as no limit.
-    let limit = number(&query, "limit")?.filter(|limit| *limit > 0);
-    let limit = limit.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
-    let offset = number(&query, "offset")?.unwrap_or(0);
+    let (offset, limit) = input::limited(&query)?;
     let mut project = Some(caller.project_id.clone());
     if query.get("all_projects").is_some() && caller.is_admin() {
         caller.may_own("os_compute_api:os-server-groups:index:all_projects")?;
@@ -116,13 +112,6 @@ async fn list(
 
 fn as_count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn number(query: &Query, key: &str) -> Result<Option<usize>, Refusal> {
-    let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let number = text.parse::<u32>().ok().and_then(|number| usize::try_from(number).ok());
-    let why = "It must be a non-negative integer.";
-    number.map(Some).ok_or_else(|| input::invalid_query(key, text, why))
 }
 
 async fn show(
